@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+# spdkfac_warnings: what every one of our sources is compiled with. Warnings are errors.
+
+add_library(spdkfac_warnings INTERFACE)
+target_compile_options(spdkfac_warnings INTERFACE
+  -Wall
+  -Wextra
+  -Wpedantic
+  -Wshadow
+  -Wconversion          # in C++ without -Wsign-conversion: sizes and indices would drown the rest
+  -Wnon-virtual-dtor
+  -Woverloaded-virtual
+  -Wimplicit-fallthrough
+  -Wno-maybe-uninitialized  # GCC 12 sees it in copies of std::optional that are initialized
+  -Werror)

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "spdkfac/base/units.h"
+
+namespace spdkfac {
+
+// What an iteration's time is spent on; the parts of every breakdown, in the paper's order.
+enum class Category : std::uint8_t {
+  kForwardBackward,
+  kGradientComm,
+  kFactorComp,
+  kFactorComm,
+  kInverseComp,
+  kInverseComm,
+  kPrecondition,
+};
+constexpr std::size_t kCategoryCount = 7;
+constexpr std::array<Category, kCategoryCount> kCategories = {
+    Category::kForwardBackward, Category::kGradientComm, Category::kFactorComp,
+    Category::kFactorComm,      Category::kInverseComp,  Category::kInverseComm,
+    Category::kPrecondition};
+
+// The name used in files: ff_bp, grad_comm, factor_comp, …
+std::string_view category_name(Category category);
+
+// Seconds per category, indexed by Category.
+class CategoryTimes {
+ public:
+  Seconds& operator[](Category category) { return times_[static_cast<std::size_t>(category)]; }
+  Seconds operator[](Category category) const { return times_[static_cast<std::size_t>(category)]; }
+  Seconds total() const;
+  bool operator==(const CategoryTimes&) const = default;
+
+ private:
+  std::array<Seconds, kCategoryCount> times_{};
+};
+
+enum class Lane : std::uint8_t { kCompute, kChannel };
+
+struct TraceEvent {
+  std::int32_t rank = 0;
+  std::uint32_t name = 0;  // index into Trace::names()
+  Lane lane = Lane::kCompute;
+  Category category = Category::kForwardBackward;
+  Seconds start;
+  Seconds duration;
+
+  Seconds end() const { return start + duration; }
+};
+
+// What every rank did during one iteration, written by the simulator and by the runtime.
+// Events of one rank and lane are added in order of time and do not overlap.
+class Trace {
+ public:
+  explicit Trace(int world = 1) : world_(world) {}
+
+  int world() const { return world_; }
+  const std::vector<TraceEvent>& events() const { return events_; }
+  const std::vector<std::string>& names() const { return names_; }
+  // The end of the last event of any rank; the iteration starts at zero.
+  Seconds iteration() const { return iteration_; }
+
+  // Index of `name`, added on first use.
+  std::uint32_t intern(const std::string& name);
+  void reserve(std::size_t events) { events_.reserve(events); }
+  void add(const TraceEvent& event);
+
+  // Chrome trace events in microseconds; opens in ui.perfetto.dev as it is.
+  void write_perfetto(std::ostream& out) const;
+
+ private:
+  int world_;
+  Seconds iteration_;
+  std::vector<TraceEvent> events_;
+  std::vector<std::string> names_;
+  std::unordered_map<std::string, std::uint32_t> name_index_;
+};
+
+}  // namespace spdkfac

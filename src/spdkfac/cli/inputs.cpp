@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/cli/inputs.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "spdkfac/base/error.h"
+#include "spdkfac/cli/data_files.h"
+
+namespace spdkfac::cli {
+namespace {
+
+constexpr int kMaxWorld = 1 << 20;
+constexpr std::int64_t kMaxInterval = 1'000'000;
+constexpr std::int64_t kMaxSize = std::int64_t{1} << 50;
+
+template <class Enum>
+void override_choice(const std::optional<std::string>& word, const std::vector<std::string>& names,
+                     Enum& field) {
+  if (!word) return;
+  field = static_cast<Enum>(std::find(names.begin(), names.end(), *word) - names.begin());
+}
+
+}  // namespace
+
+void Inputs::add_to(CLI::App& verb) {
+  verb_ = &verb;
+  const std::string inputs = "Inputs";
+  auto* models = verb.add_option("--model", model_names_, "Model of the data, or all; repeatable")
+                     ->type_name("NAME")
+                     ->group(inputs);
+  auto* model_files = verb.add_option("--model-file", model_files_, "Model file; repeatable")
+                          ->type_name("FILE")
+                          ->group(inputs);
+  for (auto* option : {models, model_files}) option->expected(1)->take_all();
+  auto* name = verb.add_option("--cluster", cluster_name_, "Cluster of the data")
+                   ->type_name("NAME")
+                   ->group(inputs);
+  verb.add_option("--cluster-file", cluster_file_, "Cluster file")
+      ->type_name("FILE")
+      ->group(inputs)
+      ->excludes(name);
+  verb.add_option("--world", world_, "Number of workers; default: the cluster's")
+      ->check(CLI::Range(1, kMaxWorld))
+      ->type_name("P")
+      ->group(inputs);
+  verb.add_option("--batch", batch_, "Examples per worker; default: the model's")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}))
+      ->type_name("N")
+      ->group(inputs);
+
+  const std::string variants = "Algorithm and variants (each overrides the algorithm's preset)";
+  verb.add_option("--algorithm", algorithm_names_,
+                  "auto or a name of 'spdkfac algorithms'; repeatable")
+      ->type_name("NAME")
+      ->group(variants)
+      ->expected(1)
+      ->take_all();
+  const auto choice = [&](const char* flag, std::optional<std::string>& field,
+                          const std::vector<std::string>& names, const char* help) {
+    verb.add_option(flag, field, help)
+        ->check(CLI::IsMember(names))
+        ->type_name("WORD")
+        ->group(variants);
+  };
+  choice("--factor-schedule", factor_schedule_, factor_schedule_names(), "When factors travel");
+  choice("--fusion", fusion_, fusion_names(), "Which tensors share a message");
+  verb.add_option("--threshold-bytes", threshold_bytes_, "Of bucket and threshold fusion")
+      ->check(CLI::Range(std::int64_t{1}, kMaxSize))
+      ->type_name("BYTES")
+      ->group(variants);
+  choice("--placement", placement_, placement_names(), "Who inverts");
+  choice("--balance-by", balance_by_, balance_by_names(), "Weight of balanced placement");
+  choice("--factor-reduce", factor_reduce_, factor_reduce_names(), "Who receives the factors");
+  choice("--exchange", exchange_, exchange_names(), "What owners send");
+  verb.add_option("--nct-below", nct_below_, "Invert smaller factors on every worker")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000'000}))
+      ->type_name("DIM")
+      ->group(variants);
+  verb.add_option("--owners", owners_, "Number of owners of blocks placement")
+      ->check(CLI::Range(1, kMaxWorld))
+      ->type_name("N")
+      ->group(variants);
+  verb.add_option("--factor-interval", factor_interval_, "Steps between new factors")
+      ->check(CLI::Range(std::int64_t{1}, kMaxInterval))
+      ->type_name("N")
+      ->group(variants);
+  verb.add_option("--inverse-interval", inverse_interval_, "Steps between new inverses")
+      ->check(CLI::Range(std::int64_t{1}, kMaxInterval))
+      ->type_name("N")
+      ->group(variants);
+}
+
+std::vector<std::string> Inputs::given(const std::vector<std::string>& flags) const {
+  std::vector<std::string> result;
+  for (const std::string& flag : flags) {
+    if (verb_->count(flag) > 0) result.push_back(flag);
+  }
+  return result;
+}
+
+std::vector<ModelSpec> Inputs::models() const {
+  std::vector<ModelSpec> result;
+  for (const std::string& name : model_names_) {
+    if (name == "all") {
+      for (const std::string& known : data_names("models")) {
+        result.push_back(read_model(data_file("models", known)));
+      }
+    } else {
+      result.push_back(read_model(data_file("models", name)));
+    }
+  }
+  for (const std::string& file : model_files_) result.push_back(read_model(file));
+  if (result.empty()) {
+    throw ConfigError(
+        "flags: no model is given; use --model NAME or --model-file FILE "
+        "('spdkfac models' lists names)");
+  }
+  if (batch_) {
+    for (ModelSpec& model : result) model.batch = *batch_;
+  }
+  return result;
+}
+
+CostModel Inputs::cluster() const {
+  if (!cluster_file_.empty()) return read_cluster(cluster_file_);
+  if (cluster_name_.empty()) {
+    throw ConfigError(
+        "flags: no cluster is given; use --cluster NAME or --cluster-file FILE "
+        "('spdkfac clusters' lists names)");
+  }
+  return read_cluster(data_file("clusters", cluster_name_));
+}
+
+int Inputs::world(const CostModel& cluster) const { return world_.value_or(cluster.world); }
+
+std::vector<PlanOptions> Inputs::algorithms(const std::vector<std::string>& otherwise) const {
+  std::vector<PlanOptions> result;
+  for (const std::string& name : algorithm_names_.empty() ? otherwise : algorithm_names_) {
+    result.push_back(with_overrides(name));
+  }
+  return result;
+}
+
+PlanOptions Inputs::with_overrides(const std::string& algorithm) const {
+  PlanOptions options = preset(algorithm);
+  const bool chosen_by_auto = algorithm == kAutoAlgorithm;
+  const PlanOptions untouched = options;
+  override_choice(factor_schedule_, factor_schedule_names(), options.factor_schedule);
+  override_choice(fusion_, fusion_names(), options.fusion);
+  if (threshold_bytes_) options.threshold_bytes = Bytes(*threshold_bytes_);
+  override_choice(placement_, placement_names(), options.placement);
+  override_choice(balance_by_, balance_by_names(), options.balance_by);
+  override_choice(factor_reduce_, factor_reduce_names(), options.factor_reduce);
+  override_choice(exchange_, exchange_names(), options.exchange);
+  if (nct_below_) options.nct_below = nct_below_;
+  if (owners_) options.owners = owners_;
+  const bool any = factor_schedule_ || fusion_ || threshold_bytes_ || placement_ || balance_by_ ||
+                   factor_reduce_ || exchange_ || nct_below_ || owners_;
+  if (chosen_by_auto && any) {
+    throw ConfigError(
+        "flags: algorithm=auto chooses the variants itself; drop the other variant "
+        "flags, or name the algorithm that they vary");
+  }
+  if (!untouched.second_order() && options.second_order()) {
+    throw ConfigError(
+        fmt::format("flags: algorithm={} has no factors to schedule as {}; choose a "
+                    "K-FAC algorithm, or drop --factor-schedule",
+                    algorithm, *factor_schedule_));
+  }
+  // First-order training has no factors: the intervals of a comparison do not concern it.
+  if (options.second_order()) {
+    // One interval alone: inverses are refreshed with the factors.
+    options.factor_interval = factor_interval_.value_or(1);
+    options.inverse_interval = inverse_interval_.value_or(options.factor_interval);
+  }
+  validate(options);
+  return options;
+}
+
+}  // namespace spdkfac::cli

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "spdkfac/plan/cost_model.h"
+#include "spdkfac/plan/layer_spec.h"
+#include "spdkfac/plan/plan_options.h"
+
+namespace spdkfac::cli {
+
+// The flags that `plan` and `simulate` share: which model, which cluster, how many workers, which
+// algorithm. Flags are bound to members, so an object must outlive the parsing.
+class Inputs {
+ public:
+  void add_to(CLI::App& verb);
+
+  // The flags among these that were given, for verbs that cannot use them.
+  std::vector<std::string> given(const std::vector<std::string>& flags) const;
+  // One model for each --model and --model-file; `all` stands for every model in the data.
+  std::vector<ModelSpec> models() const;
+  CostModel cluster() const;
+  int world(const CostModel& cluster) const;
+  // One set of options for each --algorithm (or `otherwise`), with the overrides applied.
+  std::vector<PlanOptions> algorithms(const std::vector<std::string>& otherwise) const;
+
+ private:
+  PlanOptions with_overrides(const std::string& algorithm) const;
+
+  CLI::App* verb_ = nullptr;
+  std::vector<std::string> model_names_;
+  std::vector<std::string> model_files_;
+  std::string cluster_name_;
+  std::string cluster_file_;
+  std::optional<int> world_;
+  std::optional<std::int64_t> batch_;
+  std::vector<std::string> algorithm_names_;
+  std::optional<std::string> factor_schedule_;
+  std::optional<std::string> fusion_;
+  std::optional<std::int64_t> threshold_bytes_;
+  std::optional<std::string> placement_;
+  std::optional<std::string> balance_by_;
+  std::optional<std::string> factor_reduce_;
+  std::optional<std::string> exchange_;
+  std::optional<std::int64_t> nct_below_;
+  std::optional<int> owners_;
+  std::optional<std::int64_t> factor_interval_;
+  std::optional<std::int64_t> inverse_interval_;
+};
+
+}  // namespace spdkfac::cli

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <memory>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "spdkfac/cli/data_files.h"
+#include "spdkfac/cli/output.h"
+#include "spdkfac/cli/verbs.h"
+#include "spdkfac/plan/layer_spec.h"
+#include "spdkfac/report/table.h"
+
+namespace spdkfac::cli {
+namespace {
+
+constexpr Table::Align kLeft = Table::Align::kLeft;
+
+std::string millions(std::int64_t count) {
+  return fmt::format("{:.3f}", static_cast<double>(count) / 1e6);
+}
+
+struct Totals {
+  std::int64_t a = 0;
+  std::int64_t g = 0;
+  std::int64_t largest = 0;
+};
+
+Totals totals_of(const ModelSpec& model) {
+  Totals totals;
+  for (const LayerSpec& layer : model.layers) {
+    totals.a += packed_elements(layer.d_a);
+    totals.g += packed_elements(layer.d_g);
+    totals.largest = std::max({totals.largest, layer.d_a, layer.d_g});
+  }
+  return totals;
+}
+
+void list_models() {
+  Table table({{"model", kLeft},
+               {"layers"},
+               {"batch"},
+               {"input", kLeft},
+               {"M parameters"},
+               {"M elements of A"},
+               {"of G"},
+               {"largest dimension"}});
+  for (const std::string& name : data_names("models")) {
+    const ModelSpec model = read_model(data_file("models", name));
+    const Totals totals = totals_of(model);
+    table.add_row({model.name, std::to_string(model.layers.size()), std::to_string(model.batch),
+                   fmt::format("{}", fmt::join(model.input, "x")), millions(model.parameters),
+                   millions(totals.a), millions(totals.g), std::to_string(totals.largest)});
+  }
+  print(table.text() + "Elements are those of the upper triangles, which travel.\n");
+}
+
+void show_model(const ModelSpec& model) {
+  Table table({{"layer"},
+               {"name", kLeft},
+               {"kind", kLeft},
+               {"d_a"},
+               {"d_g"},
+               {"bias", kLeft},
+               {"positions"},
+               {"gradient elements"},
+               {"tensors"}});
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    const LayerSpec& layer = model.layers[i];
+    table.add_row({std::to_string(i), layer.name,
+                   layer.kind == LayerKind::kConv2d ? "conv2d" : "linear",
+                   std::to_string(layer.d_a), std::to_string(layer.d_g), layer.bias ? "yes" : "no",
+                   std::to_string(layer.positions), std::to_string(layer.gradient_elements()),
+                   std::to_string(layer.gradients.size())});
+  }
+  print(table.text());
+}
+
+}  // namespace
+
+void add_models_verb(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("models", "The layer tables that come with spdkfac");
+  struct State {
+    std::string name;
+    bool json = false;
+  };
+  const auto state = std::make_shared<State>();
+  verb->add_option("name", state->name, "Show the layers of this model")->type_name("NAME");
+  verb->add_flag("--json", state->json, "Print the model file")->needs("name");
+  verb->callback([state] {
+    if (state->name.empty()) {
+      list_models();
+      return;
+    }
+    const ModelSpec model = read_model(data_file("models", state->name));
+    if (state->json) {
+      print_json(to_json(model));
+    } else {
+      show_model(model);
+    }
+  });
+}
+
+}  // namespace spdkfac::cli

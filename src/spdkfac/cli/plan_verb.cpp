@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "spdkfac/base/error.h"
+#include "spdkfac/cli/inputs.h"
+#include "spdkfac/cli/output.h"
+#include "spdkfac/cli/predict.h"
+#include "spdkfac/cli/verbs.h"
+#include "spdkfac/report/plan_text.h"
+
+namespace spdkfac::cli {
+namespace {
+
+struct PlanVerb {
+  Inputs inputs;
+  bool json = false;
+  bool full = false;
+  std::string out;
+
+  void run() const {
+    const auto models = inputs.models();
+    const auto algorithms = inputs.algorithms({"spd-kfac"});
+    if (models.size() != 1 || algorithms.size() != 1) {
+      throw ConfigError(
+          fmt::format("flags: plan makes one plan (got {} models and {} algorithms); "
+                      "name one of each",
+                      models.size(), algorithms.size()));
+    }
+    const CostModel costs = inputs.cluster();
+    const int world = inputs.world(costs);
+    const Predicted predicted = predict(models[0], costs, world, algorithms[0]);
+    if (!out.empty()) write_file_atomically(out, to_json(predicted.plan).dump(1) + "\n");
+    if (json) {
+      print_json(to_json(predicted.plan));
+    } else if (out.empty() || full) {
+      print(plan_text(predicted.plan, models[0], costs.for_world(world), full));
+    } else {
+      print(fmt::format("{}: plan {} written\n", out, predicted.plan.digest()));
+    }
+  }
+};
+
+}  // namespace
+
+void add_plan_verb(CLI::App& app) {
+  CLI::App* verb =
+      app.add_subcommand("plan", "Who inverts what, and which tensors travel together");
+  const auto state = std::make_shared<PlanVerb>();
+  state->inputs.add_to(*verb);
+  const std::string output = "Output";
+  verb->add_flag("--full", state->full, "List every message and owner")->group(output);
+  verb->add_flag("--json", state->json, "Print the plan file")->group(output);
+  verb->add_option("--out", state->out, "Write the plan file")->type_name("FILE")->group(output);
+  verb->footer("Example: spdkfac plan --model resnet50 --cluster paper-64x2080ti --world 64");
+  verb->callback([state] { state->run(); });
+}
+
+}  // namespace spdkfac::cli

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "spdkfac/base/trace.h"
+#include "spdkfac/plan/cost_model.h"
+#include "spdkfac/plan/layer_spec.h"
+#include "spdkfac/plan/plan.h"
+#include "spdkfac/report/prediction.h"
+#include "spdkfac/sim/simulator.h"
+
+namespace spdkfac::cli {
+
+struct Predicted {
+  Prediction prediction;  // averaged over a refresh cycle
+  Plan plan;              // of the full step, with its own prediction
+  Trace trace;            // of the full step
+};
+
+// Plans and simulates one algorithm, `auto` included.
+Predicted predict(const ModelSpec& model, const CostModel& costs, int world,
+                  const PlanOptions& options, const SimulationOptions& simulation = {});
+
+// Simulates one step of a given plan.
+Predicted predict(const ModelSpec& model, const CostModel& costs, Plan plan,
+                  const SimulationOptions& simulation = {});
+
+}  // namespace spdkfac::cli

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "spdkfac/base/error.h"
+#include "spdkfac/cli/inputs.h"
+#include "spdkfac/cli/output.h"
+#include "spdkfac/cli/predict.h"
+#include "spdkfac/cli/verbs.h"
+
+namespace spdkfac::cli {
+namespace {
+
+template <class Number>
+std::optional<Number> parse_number(std::string_view text) {
+  Number value{};
+  const char* end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, value);
+  if (result.ec != std::errc() || result.ptr != end) return std::nullopt;
+  return value;
+}
+
+// "3:1.5" → worker 3 computes 1.5 times as long.
+std::pair<int, double> parse_slow(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  const auto rank = parse_number<int>(std::string_view(text).substr(0, colon));
+  const auto factor = colon == std::string::npos
+                          ? std::nullopt
+                          : parse_number<double>(std::string_view(text).substr(colon + 1));
+  if (!rank || !factor || !(*factor > 0) || !(*factor < 1e6)) {
+    throw ConfigError(
+        fmt::format("flags: --slow {} is not RANK:FACTOR with 0 < FACTOR < 1000000; write for "
+                    "example --slow 3:1.5",
+                    text));
+  }
+  return {*rank, *factor};
+}
+
+// "1..1024" → 1, 2, 4, …, 1024; the ends are always there.
+std::vector<int> parse_sweep(const std::string& text) {
+  constexpr int kMaxWorld = 1 << 20;
+  const std::size_t dots = text.find("..");
+  const auto first = parse_number<int>(std::string_view(text).substr(0, dots));
+  const auto last = dots == std::string::npos
+                        ? std::nullopt
+                        : parse_number<int>(std::string_view(text).substr(dots + 2));
+  if (!first || !last || *first < 1 || *last < *first || *last > kMaxWorld) {
+    throw ConfigError(
+        fmt::format("flags: --sweep-world {} is not FIRST..LAST with 1 ≤ FIRST ≤ LAST "
+                    "≤ {}; write for example --sweep-world 1..1024",
+                    text, kMaxWorld));
+  }
+  std::vector<int> worlds;
+  for (int world = *first; world < *last; world *= 2) worlds.push_back(world);
+  worlds.push_back(*last);
+  return worlds;
+}
+
+// Every algorithm once: kfac and sp-otf are other names of d-kfac and spd-kfac.
+std::vector<std::string> compared_algorithms() {
+  std::vector<std::string> names;
+  for (const AlgorithmInfo& info : named_algorithms()) {
+    if (info.name != "kfac" && info.name != "sp-otf") names.push_back(info.name);
+  }
+  names.emplace_back(kAutoAlgorithm);
+  return names;
+}
+
+struct SimulateVerb {
+  Inputs inputs;
+  bool compare = false;
+  bool json = false;
+  bool csv = false;
+  std::string trace;
+  std::string sweep;
+  std::string plan;
+  std::vector<std::string> slow;
+  double jitter = 0;
+  std::uint64_t seed = 0;
+
+  SimulationOptions simulation() const {
+    SimulationOptions options;
+    for (const std::string& text : slow) options.slow.insert(parse_slow(text));
+    options.jitter = jitter;
+    options.seed = seed;
+    return options;
+  }
+
+  void run() const {
+    check_flags();
+    const auto models = inputs.models();
+    const CostModel costs = inputs.cluster();
+    if (!plan.empty()) {
+      run_plan(models, costs);
+    } else if (!sweep.empty()) {
+      run_many(models, costs, parse_sweep(sweep),
+               inputs.algorithms({"sgd", "d-kfac", "mpd-kfac", "spd-kfac", kAutoAlgorithm}), true);
+    } else {
+      const auto otherwise = compare ? compared_algorithms() : std::vector<std::string>{"spd-kfac"};
+      run_many(models, costs, {inputs.world(costs)}, inputs.algorithms(otherwise), false);
+    }
+  }
+
+  void check_flags() const {
+    const auto conflict = [](bool both, const std::string& first, const std::string& second) {
+      if (both) {
+        throw ConfigError(
+            fmt::format("flags: {} and {} do not go together; drop one of them", first, second));
+      }
+    };
+    if (!plan.empty()) {
+      for (const std::string& flag : inputs.given(
+               {"--world", "--algorithm", "--factor-schedule", "--fusion", "--threshold-bytes",
+                "--placement", "--balance-by", "--factor-reduce", "--exchange", "--nct-below",
+                "--owners", "--factor-interval", "--inverse-interval"})) {
+        conflict(true, "--plan", flag);
+      }
+    }
+    conflict(!sweep.empty() && !inputs.given({"--world"}).empty(), "--sweep-world", "--world");
+    conflict(compare && !sweep.empty(), "--compare", "--sweep-world");
+    conflict(json && csv, "--json", "--csv");
+    conflict(!plan.empty() && compare, "--plan", "--compare");
+    conflict(!plan.empty() && !sweep.empty(), "--plan", "--sweep-world");
+    conflict(!sweep.empty() && !slow.empty(), "--sweep-world", "--slow");
+    conflict(!sweep.empty() && !trace.empty(), "--sweep-world", "--trace");
+  }
+
+  void write_trace(const Trace& events) const {
+    if (trace.empty()) return;
+    std::ostringstream text;
+    events.write_perfetto(text);
+    write_file_atomically(trace, text.str());
+  }
+
+  void run_plan(const std::vector<ModelSpec>& models, const CostModel& costs) const {
+    if (models.size() != 1) {
+      throw ConfigError(
+          fmt::format("flags: --plan goes with one model (got {}); name one", models.size()));
+    }
+    Plan given = read_plan(plan);
+    validate_against(given, models[0], plan);
+    const Predicted one = predict(models[0], costs, std::move(given), simulation());
+    write_trace(one.trace);
+    show({one.prediction}, false);
+  }
+
+  void run_many(const std::vector<ModelSpec>& models, const CostModel& costs,
+                const std::vector<int>& worlds, const std::vector<PlanOptions>& algorithms,
+                bool scaling) const {
+    const SimulationOptions options = simulation();
+    if (!trace.empty() && models.size() * algorithms.size() != 1) {
+      throw ConfigError(
+          fmt::format("flags: --trace writes one iteration (got {} models and {} "
+                      "algorithms); name one of each",
+                      models.size(), algorithms.size()));
+    }
+    std::vector<std::vector<Prediction>> by_model;
+    {
+      Progress progress("simulating", models.size() * worlds.size() * algorithms.size());
+      for (const ModelSpec& model : models) {
+        std::vector<Prediction>& predictions = by_model.emplace_back();
+        for (const int world : worlds) {
+          for (const PlanOptions& algorithm : algorithms) {
+            const Predicted one = predict(model, costs, world, algorithm, options);
+            write_trace(one.trace);
+            predictions.push_back(one.prediction);
+            progress.advance();
+          }
+        }
+      }
+    }
+    if (json || csv) {
+      std::vector<Prediction> all;
+      for (const auto& predictions : by_model) {
+        all.insert(all.end(), predictions.begin(), predictions.end());
+      }
+      show(all, scaling);
+      return;
+    }
+    for (std::size_t i = 0; i < by_model.size(); ++i) {
+      if (i > 0) print("\n");
+      show(by_model[i], scaling);
+    }
+  }
+
+  void show(const std::vector<Prediction>& predictions, bool scaling) const {
+    if (json) {
+      if (predictions.size() == 1 && !compare && !scaling) {
+        print_json(to_json(predictions.front()));
+        return;
+      }
+      Json list = Json::array();
+      for (const Prediction& prediction : predictions) list.push_back(to_json(prediction));
+      print_json(list);
+    } else if (csv) {
+      print(comparison_csv(predictions));
+    } else if (scaling) {
+      print(scaling_text(predictions));
+    } else if (compare || predictions.size() > 1) {
+      print(comparison_text(predictions));
+    } else {
+      print(describe(predictions.front()));
+    }
+  }
+};
+
+}  // namespace
+
+void add_simulate_verb(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("simulate", "Predict an iteration on a cluster");
+  const auto state = std::make_shared<SimulateVerb>();
+  state->inputs.add_to(*verb);
+  const std::string what = "What to simulate";
+  verb->add_flag("--compare", state->compare, "All algorithms side by side")->group(what);
+  verb->add_option("--sweep-world", state->sweep, "Numbers of workers, doubling, such as 1..1024")
+      ->type_name("A..B")
+      ->group(what);
+  verb->add_option("--plan", state->plan, "A plan file instead of an algorithm")
+      ->type_name("FILE")
+      ->group(what);
+  verb->add_option("--slow", state->slow, "A worker that computes FACTOR times as long; repeatable")
+      ->type_name("RANK:FACTOR")
+      ->expected(1)
+      ->take_all()
+      ->group(what);
+  verb->add_option("--jitter", state->jitter, "Vary each task's time by up to this share")
+      ->check(CLI::Range(0.0, 0.99))
+      ->type_name("SHARE")
+      ->group(what);
+  verb->add_option("--seed", state->seed, "Of the jitter")->type_name("N")->group(what);
+  const std::string output = "Output";
+  verb->add_flag("--json", state->json, "Predictions as JSON")->group(output);
+  verb->add_flag("--csv", state->csv, "Predictions as CSV")->group(output);
+  verb->add_option("--trace", state->trace, "Write a trace for ui.perfetto.dev")
+      ->type_name("FILE")
+      ->group(output);
+  verb->footer(
+      "Example: spdkfac simulate --compare --model resnet50 --cluster paper-64x2080ti --world 64");
+  verb->callback([state] { state->run(); });
+}
+
+}  // namespace spdkfac::cli

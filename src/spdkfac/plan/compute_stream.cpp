@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/plan/compute_stream.h"
+
+#include <algorithm>
+
+namespace spdkfac {
+
+ComputeStream compute_stream(const ModelSpec& model, std::span<const LayerCosts> layers,
+                             const Overheads& overheads, int world, FactorSchedule schedule,
+                             bool with_factors) {
+  const int count = static_cast<int>(model.layers.size());
+  const bool travels = world > 1;
+  const bool bulk = schedule == FactorSchedule::kBulk;
+  const bool hooked = with_factors && !bulk;
+  const auto layer = [&](int l) -> const LayerSpec& {
+    return model.layers[static_cast<std::size_t>(l)];
+  };
+  const auto cost = [&](int l) -> const LayerCosts& { return layers[static_cast<std::size_t>(l)]; };
+  const auto factor_overhead = [&](std::int64_t dim) {
+    if (!travels) return Seconds(0);
+    return overheads.host_per_tensor +
+           overheads.pack_per_element * static_cast<double>(packed_elements(dim));
+  };
+
+  ComputeStream stream;
+  std::vector<StreamTask>& tasks = stream.tasks;
+  stream.release_gradient.resize(model.layers.size());
+  if (with_factors) {
+    stream.release_a.resize(model.layers.size());
+    stream.release_g.resize(model.layers.size());
+  }
+  const auto release = [&](std::vector<std::size_t>& list, int l) {
+    list[static_cast<std::size_t>(l)] = tasks.size() - 1;
+  };
+
+  for (int l = 0; l < count; ++l) {
+    if (hooked) {
+      tasks.push_back({TaskKind::kFactorA, l, cost(l).factor_a + factor_overhead(layer(l).d_a)});
+      release(stream.release_a, l);
+    }
+    tasks.push_back({TaskKind::kForward, l, cost(l).forward});
+  }
+  if (hooked && schedule == FactorSchedule::kNaive) {
+    std::fill(stream.release_a.begin(), stream.release_a.end(), tasks.size() - 1);
+  }
+  for (int l = count - 1; l >= 0; --l) {
+    const double tensors = static_cast<double>(layer(l).gradients.size());
+    const Seconds host = travels ? overheads.host_per_tensor * tensors : Seconds(0);
+    tasks.push_back({TaskKind::kBackward, l, cost(l).backward + host});
+    release(stream.release_gradient, l);
+    if (hooked) {
+      tasks.push_back({TaskKind::kFactorG, l, cost(l).factor_g + factor_overhead(layer(l).d_g)});
+      release(stream.release_g, l);
+    }
+  }
+  if (hooked && schedule == FactorSchedule::kNaive) {
+    std::fill(stream.release_g.begin(), stream.release_g.end(), tasks.size() - 1);
+  }
+  stream.join = tasks.size();
+  if (with_factors && bulk) {
+    for (int l = 0; l < count; ++l) tasks.push_back({TaskKind::kFactorA, l, cost(l).factor_a});
+    for (int l = count - 1; l >= 0; --l) {
+      tasks.push_back({TaskKind::kFactorG, l, cost(l).factor_g});
+    }
+    std::fill(stream.release_a.begin(), stream.release_a.end(), tasks.size() - 1);
+    std::fill(stream.release_g.begin(), stream.release_g.end(), tasks.size() - 1);
+  }
+  return stream;
+}
+
+std::vector<Seconds> end_times(const ComputeStream& stream, Seconds join_time) {
+  std::vector<Seconds> ends;
+  ends.reserve(stream.tasks.size());
+  Seconds now(0);
+  for (std::size_t i = 0; i < stream.tasks.size(); ++i) {
+    if (i == stream.join) now = std::max(now, join_time);
+    now += stream.tasks[i].duration;
+    ends.push_back(now);
+  }
+  return ends;
+}
+
+Category category_of(TaskKind kind) {
+  return kind == TaskKind::kForward || kind == TaskKind::kBackward ? Category::kForwardBackward
+                                                                   : Category::kFactorComp;
+}
+
+}  // namespace spdkfac

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "spdkfac/base/trace.h"
+#include "spdkfac/plan/cost_model.h"
+#include "spdkfac/plan/layer_spec.h"
+#include "spdkfac/plan/plan_options.h"
+
+namespace spdkfac {
+
+enum class TaskKind { kFactorA, kForward, kBackward, kFactorG };
+
+struct StreamTask {
+  TaskKind kind = TaskKind::kForward;
+  int layer = 0;
+  Seconds duration;
+};
+
+// What a worker computes, in order, up to the end of the backward pass and of the factors, and
+// after which task each tensor may leave. Planner and simulator both follow it.
+struct ComputeStream {
+  std::vector<StreamTask> tasks;
+  // Tasks from here on wait until every message released before them has arrived (bulk schedule);
+  // tasks.size() when nothing waits.
+  std::size_t join = 0;
+  // Per layer, the index of the releasing task; empty when the step has no such tensor.
+  std::vector<std::size_t> release_a;
+  std::vector<std::size_t> release_g;
+  std::vector<std::size_t> release_gradient;
+};
+
+// Forward: A_l, F_l layer by layer; backward: B_l, G_l from the last layer. A hook on a tensor
+// that will travel costs host_per_tensor, a factor also its packing. Schedules:
+// - pipelined: a factor leaves when it is computed;
+// - naive: A leaves at the end of the forward pass, G at the end of the backward pass;
+// - bulk: all factors are computed and leave after the backward pass, without hooks: a loop
+//   whose packing is part of the factor time.
+ComputeStream compute_stream(const ModelSpec& model, std::span<const LayerCosts> layers,
+                             const Overheads& overheads, int world, FactorSchedule schedule,
+                             bool with_factors);
+
+// End of each task when nothing slows the stream and the join (if any) is passed at `join_time`.
+std::vector<Seconds> end_times(const ComputeStream& stream, Seconds join_time = Seconds(0));
+
+Category category_of(TaskKind kind);
+
+}  // namespace spdkfac

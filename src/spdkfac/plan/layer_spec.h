@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "spdkfac/base/json.h"
+#include "spdkfac/base/units.h"
+
+namespace spdkfac {
+
+enum class LayerKind { kConv2d, kLinear };
+
+// Arithmetic of one example.
+struct LayerFlops {
+  Flops forward;
+  Flops factor_a;
+  Flops factor_g;
+};
+
+// Measured seconds of the whole batch; they override flops.
+struct LayerTimes {
+  Seconds forward;
+  Seconds backward;
+  Seconds factor_a;
+  Seconds factor_g;
+};
+
+// Elements of the upper triangle, diagonal included, of a symmetric matrix: what travels.
+constexpr std::int64_t packed_elements(std::int64_t dim) { return dim * (dim + 1) / 2; }
+
+// Shapes and costs of one preconditioned layer.
+struct LayerSpec {
+  std::string name;
+  LayerKind kind = LayerKind::kConv2d;
+  std::int64_t d_a = 0;  // dimension of factor A, with the bias column
+  std::int64_t d_g = 0;
+  bool bias = false;
+  std::int64_t positions = 1;  // output positions of a convolution
+  // Sizes of the gradient tensors that its backward makes ready: its own (weight, bias), then
+  // those of the modules without factors that follow it.
+  std::vector<std::int64_t> gradients;
+  std::optional<LayerFlops> flops;
+  std::optional<LayerTimes> times;
+
+  std::size_t own_tensors() const { return bias ? 2 : 1; }
+  std::int64_t own_elements() const { return d_a * d_g; }
+  std::int64_t gradient_elements() const;
+};
+
+struct ModelSpec {
+  std::string name;
+  std::int64_t batch = 1;
+  std::vector<std::int64_t> input;
+  std::int64_t parameters = 0;
+  std::vector<LayerSpec> layers;
+};
+
+// A name as messages and tables can show it: a non-empty string without control characters.
+std::string parse_name(const JsonValue& value);
+
+// The layer table of docs/formats.md; anything unexpected is a ConfigError with the field's path.
+ModelSpec parse_model(const Json& document, const std::string& where);
+ModelSpec read_model(const std::filesystem::path& path);
+Json to_json(const ModelSpec& model);
+
+}  // namespace spdkfac

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace spdkfac {
+
+// One tensor (or layer) to be inverted somewhere.
+struct PlacementItem {
+  double weight = 0;       // what balances: dimension, its square, or modelled seconds
+  bool replicate = false;  // NCT: inverted on every worker
+};
+
+// Owner of each item; nullopt: every worker.
+using Owners = std::vector<std::optional<int>>;
+
+// The i-th item goes to worker i mod world; nothing is replicated (the paper's Seq-Dist).
+Owners place_sequential(std::size_t items, int world);
+
+// Heaviest first onto the least loaded worker; ties: lowest rank, input order. With dimensions as
+// weights this is Algorithm 1 of the paper, with seconds it is longest processing time first.
+// Replicated items load every worker alike and so never change who is least loaded.
+Owners place_heaviest_first(std::span<const PlacementItem> items, int world);
+
+// Consecutive items in at most `blocks` blocks such that the heaviest block is as light as
+// possible; block b of n goes to worker b·world/n, so that owners spread over the nodes.
+// Replicated items weigh nothing and end no block.
+Owners place_blocks(std::span<const PlacementItem> items, int world, int blocks);
+
+}  // namespace spdkfac

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "spdkfac/base/json.h"
+#include "spdkfac/base/trace.h"
+#include "spdkfac/plan/layer_spec.h"
+#include "spdkfac/plan/plan_options.h"
+
+namespace spdkfac {
+
+enum class CollectiveOp { kAllReduce, kReduce };
+// kTrace: the traces of A and G of one layer, which `pi` damping needs where a factor lives only
+// with its owner.
+enum class TensorKind { kFactorA, kFactorG, kGradient, kTrace };
+
+// How a message travels; only tensors of one route share a message.
+struct Route {
+  CollectiveOp op = CollectiveOp::kAllReduce;
+  std::optional<int> root;  // of a reduce
+  bool operator==(const Route&) const = default;
+};
+
+// One tensor of a message; kGradient stands for all gradient tensors of the layer.
+struct Member {
+  TensorKind kind = TensorKind::kGradient;
+  int layer = 0;
+  bool operator==(const Member&) const = default;
+};
+
+struct Message {
+  std::vector<Member> members;  // in the order of the buffer
+  std::int64_t elements = 0;
+  Route route;
+  bool operator==(const Message&) const = default;
+};
+
+enum class FactorSide { kA, kG };
+
+// Who inverts one factor. Without an owner every worker does (the paper's NCT).
+struct FactorPlacement {
+  int layer = 0;
+  FactorSide side = FactorSide::kA;
+  std::int64_t dim = 0;
+  std::optional<int> owner;
+  // The layer's gradient is reduced to the owner of both factors, which sends V instead of the two
+  // inverses.
+  bool sends_gradient = false;
+  bool operator==(const FactorPlacement&) const = default;
+};
+
+// Steps of an interval cycle: everything, factors without new inverses, gradients only.
+enum class StepKind { kFull, kFactors, kGradients };
+
+struct Predicted {
+  Seconds iteration;
+  CategoryTimes breakdown;
+};
+
+// What both executors follow. All ranks hold the same Plan; digest() proves it.
+struct Plan {
+  std::string algorithm;
+  std::string model;
+  int world = 1;
+  StepKind step = StepKind::kFull;
+  PlanOptions options;
+  std::vector<Message> messages;         // in launch order
+  std::vector<FactorPlacement> factors;  // in the order of inversion and exchange
+  std::optional<Predicted> predicted;
+
+  // Sixteen hexadecimal digits over everything but `predicted`.
+  std::string digest() const;
+};
+
+// What `member` adds to a message.
+struct MemberSize {
+  std::int64_t elements = 0;
+  std::int64_t tensors = 0;
+};
+MemberSize member_size(const LayerSpec& layer, TensorKind kind);
+
+// The broadcasts behind the inverse stage, in order: of one inverse, or of the gradients of layers
+// that stand next to each other in `factors` and have one owner (V, and the averaged gradients of
+// the modules without factors behind those layers).
+struct ExchangeStep {
+  std::size_t first = 0;  // index into Plan::factors
+  std::size_t last = 0;   // inclusive; the broadcast leaves when this factor is done
+  int root = 0;
+  bool gradients = false;
+  std::int64_t elements = 0;
+  std::int64_t tensors = 1;
+};
+std::vector<ExchangeStep> exchange_steps(const Plan& plan, const ModelSpec& model);
+
+// Whether the owner of each of the model's layers sends V.
+std::vector<bool> layers_sending_gradient(const Plan& plan, std::size_t layers);
+
+// Throws a ConfigError when the plan is not one for this model: other layers, dimensions, sizes,
+// a tensor that is missing or sent twice, an owner outside the world.
+void validate_against(const Plan& plan, const ModelSpec& model, const std::string& where);
+
+Json to_json(const Plan& plan);
+Plan parse_plan(const Json& document, const std::string& where);
+Plan read_plan(const std::filesystem::path& path);
+
+const std::vector<std::string>& step_names();
+const std::vector<std::string>& tensor_kind_names();
+
+}  // namespace spdkfac

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "spdkfac/base/json.h"
+#include "spdkfac/base/units.h"
+
+namespace spdkfac {
+
+// When factors are computed and may leave. kNone: first-order training, no factors at all.
+enum class FactorSchedule { kNone, kBulk, kNaive, kPipelined };
+enum class Fusion { kNone, kBucket, kThreshold, kGreedy, kOptimal };
+enum class PlacementKind { kReplicated, kSequential, kBalanced, kLpt, kBlocks };
+enum class BalanceBy { kDimension, kSquare, kTime };
+enum class FactorReduce { kAllReduce, kOwner };
+// What an owner sends: both inverses, the preconditioned gradient, or per layer the cheaper one.
+enum class Exchange { kInverse, kGradient, kCheapest };
+
+// Every algorithm, variant and ablation is a value of this struct.
+struct PlanOptions {
+  std::string algorithm = "spd-kfac";
+  FactorSchedule factor_schedule = FactorSchedule::kPipelined;
+  Fusion fusion = Fusion::kGreedy;
+  Bytes threshold_bytes = kMebibyte * 64;
+  PlacementKind placement = PlacementKind::kBalanced;
+  BalanceBy balance_by = BalanceBy::kDimension;
+  FactorReduce factor_reduce = FactorReduce::kAllReduce;
+  Exchange exchange = Exchange::kInverse;
+  // Overrides the CT/NCT rule: factors (or, when V is exchanged, layers) of a smaller dimension
+  // are inverted on every worker.
+  std::optional<std::int64_t> nct_below;
+  // Of kBlocks: how many workers own a block of consecutive layers; all that there are if absent.
+  std::optional<int> owners;
+  std::int64_t factor_interval = 1;
+  std::int64_t inverse_interval = 1;
+
+  bool second_order() const { return factor_schedule != FactorSchedule::kNone; }
+  bool operator==(const PlanOptions&) const = default;
+};
+
+// One named algorithm: a preset of PlanOptions.
+struct AlgorithmInfo {
+  std::string name;        // on the command line and in files
+  std::string paper_name;  // in the paper; empty for what goes beyond it
+  std::string summary;
+  PlanOptions options;
+};
+
+// `auto` is not in this list: it chooses among these and the owner schemes (sim/auto_planner.h).
+constexpr const char* kAutoAlgorithm = "auto";
+const std::vector<AlgorithmInfo>& named_algorithms();
+
+// The preset of a name, `auto` included; an unknown name is a ConfigError that lists the known.
+PlanOptions preset(const std::string& algorithm);
+
+// Throws a ConfigError that names both fields when a combination makes no sense.
+void validate(const PlanOptions& options);
+
+// The words of each option on the command line and in files, in the order of the enumerators.
+const std::vector<std::string>& factor_schedule_names();
+const std::vector<std::string>& fusion_names();
+const std::vector<std::string>& placement_names();
+const std::vector<std::string>& balance_by_names();
+const std::vector<std::string>& factor_reduce_names();
+const std::vector<std::string>& exchange_names();
+
+template <class Enum>
+const std::string& name_of(const std::vector<std::string>& names, Enum value) {
+  return names.at(static_cast<std::size_t>(value));
+}
+
+Json to_json(const PlanOptions& options);
+PlanOptions parse_plan_options(const JsonValue& value, const std::string& algorithm);
+
+}  // namespace spdkfac

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/plan/planner.h"
+
+#include <fmt/format.h>
+
+#include "spdkfac/base/check.h"
+#include "spdkfac/base/error.h"
+#include "spdkfac/plan/compute_stream.h"
+#include "spdkfac/plan/factor_placement.h"
+#include "spdkfac/plan/message_planner.h"
+
+namespace spdkfac {
+
+Plan make_plan(const ModelSpec& model, const CostModel& costs, int world,
+               const PlanOptions& options, StepKind step) {
+  SPDKFAC_CHECK(options.algorithm != kAutoAlgorithm, "auto is planned by make_best_plan");
+  if (world < 1) {
+    throw ConfigError(
+        fmt::format("plan: world={} is not a number of workers; use at least 1", world));
+  }
+  validate(options);
+  const CostModel here = costs.for_world(world);
+  const std::vector<LayerCosts> layers = layer_costs(model, here);
+  const bool with_factors = options.second_order() && step != StepKind::kGradients;
+
+  Plan plan;
+  plan.algorithm = options.algorithm;
+  plan.model = model.name;
+  plan.world = world;
+  plan.step = step;
+  plan.options = options;
+  if (options.second_order()) plan.factors = place_factors(model, layers, here, options);
+  if (world > 1) {
+    const ComputeStream stream =
+        compute_stream(model, layers, here.overheads, world, options.factor_schedule, with_factors);
+    plan.messages = plan_messages(model, stream, here, options, plan.factors);
+    if (step == StepKind::kFull) {
+      if (auto traces = trace_message(options, plan.factors)) {
+        plan.messages.push_back(std::move(*traces));
+      }
+    }
+  }
+  return plan;
+}
+
+}  // namespace spdkfac

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "spdkfac/plan/cost_model.h"
+#include "spdkfac/plan/layer_spec.h"
+#include "spdkfac/plan/plan.h"
+#include "spdkfac/plan/plan_options.h"
+
+namespace spdkfac {
+
+// The plan of one step on `world` workers. `costs` may be for another number of workers; it is
+// scaled. Pure: the same inputs give the same plan on every rank. `auto` needs the simulator:
+// see make_best_plan in sim/auto_planner.h.
+Plan make_plan(const ModelSpec& model, const CostModel& costs, int world,
+               const PlanOptions& options, StepKind step = StepKind::kFull);
+
+}  // namespace spdkfac

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "spdkfac/base/trace.h"
+
+namespace spdkfac {
+
+// Where one rank's iteration goes; the parts add up to trace.iteration(). Computation counts in
+// full, communication only where it is not hidden behind computation of that rank. When the rank
+// neither computes nor communicates it waits for another: that time counts as what the rank that
+// ends the wait computes meanwhile.
+CategoryTimes breakdown(const Trace& trace, int rank);
+
+// The rank that computes longest (ties: the lowest): the one whose breakdown explains the
+// iteration.
+int critical_rank(const Trace& trace);
+
+// The part of a breakdown that is communication.
+Seconds exposed_communication(const CategoryTimes& breakdown);
+
+struct RankUtilisation {
+  Seconds compute;  // its compute lane is busy
+  Seconds channel;  // its channel is busy
+  Seconds hidden;   // both
+};
+std::vector<RankUtilisation> utilisation(const Trace& trace);
+
+}  // namespace spdkfac

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/report/plan_text.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "spdkfac/report/table.h"
+
+namespace spdkfac {
+namespace {
+
+constexpr std::size_t kLineWidth = 100;
+constexpr std::size_t kSummaryOwners = 12;
+constexpr std::size_t kSummaryFactors = 8;
+constexpr std::size_t kBarWidth = 24;
+
+std::string millions(std::int64_t elements) {
+  return fmt::format("{:.3f}", static_cast<double>(elements) / 1e6);
+}
+
+bool is_mixed(const Message& message) {
+  return std::any_of(message.members.begin(), message.members.end(), [&](const Member& member) {
+    return member.kind != message.members.front().kind;
+  });
+}
+
+std::string kind_of(const Message& message) {
+  return is_mixed(message) ? "mixed" : name_of(tensor_kind_names(), message.members.front().kind);
+}
+
+// Layers of one message: 3, 4-9, or for mixed messages A50-53 g53 G53 (g: gradient).
+std::string layers_of(const Message& message) {
+  static constexpr const char* kLetters[] = {"A", "G", "g", "t"};
+  const bool mixed = is_mixed(message);
+  std::string text;
+  const std::vector<Member>& members = message.members;
+  for (std::size_t i = 0; i < members.size();) {
+    std::size_t end = i + 1;
+    while (end < members.size() && members[end].kind == members[i].kind &&
+           std::abs(members[end].layer - members[end - 1].layer) == 1) {
+      ++end;
+    }
+    if (!text.empty()) text += ' ';
+    if (mixed) text += kLetters[static_cast<std::size_t>(members[i].kind)];
+    text += std::to_string(members[i].layer);
+    if (end > i + 1) text += fmt::format("-{}", members[end - 1].layer);
+    i = end;
+  }
+  return text;
+}
+
+// Long runs of short mixed pieces say less than how many there are.
+std::string short_layers_of(const Message& message) {
+  const std::string text = layers_of(message);
+  if (text.size() <= 24) return text;
+  const auto [low, high] =
+      std::minmax_element(message.members.begin(), message.members.end(),
+                          [](const Member& a, const Member& b) { return a.layer < b.layer; });
+  return fmt::format("({} tensors, layers {} to {})", message.members.size(), low->layer,
+                     high->layer);
+}
+
+std::string route_of(const Message& message) {
+  return message.route.root ? fmt::format("reduce to {}", *message.route.root) : "all_reduce";
+}
+
+// Appends words to lines of kLineWidth, indented.
+class Wrapped {
+ public:
+  explicit Wrapped(std::string first)
+      : indent_(display_width(first), ' '), line_(std::move(first)) {}
+
+  void add(const std::string& word, const std::string& separator) {
+    const std::string piece = empty_ ? word : separator + word;
+    if (!empty_ && display_width(line_) + display_width(piece) > kLineWidth) {
+      text_ += line_ + separator.substr(0, separator.find_last_not_of(' ') + 1) + '\n';
+      line_ = indent_ + word;
+    } else {
+      line_ += piece;
+    }
+    empty_ = false;
+  }
+  std::string text() const { return text_ + line_ + '\n'; }
+
+ private:
+  std::string indent_;
+  std::string line_;
+  std::string text_;
+  bool empty_ = true;
+};
+
+std::string messages_summary(const Plan& plan) {
+  std::map<std::string, std::vector<const Message*>> by_kind;
+  std::vector<std::string> kinds;
+  std::int64_t total = 0;
+  for (const Message& message : plan.messages) {
+    auto& list = by_kind[kind_of(message)];
+    if (list.empty()) kinds.push_back(kind_of(message));
+    list.push_back(&message);
+    total += message.elements;
+  }
+  std::string text = fmt::format("messages: {}, {} M elements, layers in launch order\n",
+                                 plan.messages.size(), millions(total));
+  for (const std::string& kind : kinds) {
+    Wrapped lines(fmt::format("  {:<9}{:>4}  ", kind, by_kind[kind].size()));
+    for (const Message* message : by_kind[kind]) lines.add(short_layers_of(*message), " | ");
+    text += lines.text();
+  }
+  return text;
+}
+
+std::string messages_table(const Plan& plan) {
+  Table table({{"message"},
+               {"kind", Table::Align::kLeft},
+               {"travels", Table::Align::kLeft},
+               {"M elements"},
+               {"tensors"},
+               {"layers", Table::Align::kLeft}});
+  for (std::size_t i = 0; i < plan.messages.size(); ++i) {
+    const Message& message = plan.messages[i];
+    table.add_row({std::to_string(i), kind_of(message), route_of(message),
+                   millions(message.elements), std::to_string(message.members.size()),
+                   layers_of(message)});
+  }
+  return table.text();
+}
+
+std::string factor_label(const FactorPlacement& factor) {
+  return fmt::format("{}{}({})", factor.side == FactorSide::kA ? "A" : "G", factor.layer,
+                     factor.dim);
+}
+
+struct Load {
+  Seconds inverses;
+  std::vector<std::string> factors;
+};
+
+std::string join_factors(const std::vector<std::string>& factors, bool full) {
+  if (full || factors.size() <= kSummaryFactors) return fmt::format("{}", fmt::join(factors, " "));
+  const std::vector<std::string> first(factors.begin(), factors.begin() + kSummaryFactors);
+  return fmt::format("{} and {} more", fmt::join(first, " "), factors.size() - kSummaryFactors);
+}
+
+std::string owners_text(const Plan& plan, const CostModel& costs, bool full) {
+  Load everywhere;
+  std::map<int, Load> owned;
+  std::size_t gradients = 0;
+  for (const FactorPlacement& factor : plan.factors) {
+    Load& load = factor.owner ? owned[*factor.owner] : everywhere;
+    load.inverses += costs.inverse_time(factor.dim);
+    load.factors.push_back(factor_label(factor));
+    if (factor.sends_gradient) ++gradients;
+  }
+  std::string text =
+      fmt::format("\nfactors: {}, written A or G, layer, (dimension)\n", plan.factors.size());
+  if (!everywhere.factors.empty()) {
+    text += fmt::format("  every worker inverts {}: {:.1f} ms\n", everywhere.factors.size(),
+                        1e3 * everywhere.inverses.value());
+  }
+  if (full && !everywhere.factors.empty()) {
+    Wrapped lines("    ");
+    for (const std::string& factor : everywhere.factors) lines.add(factor, " ");
+    text += lines.text();
+  }
+  if (owned.empty()) return text;
+  text += fmt::format("  {} owned by {} of {} workers; owners send {}\n",
+                      plan.factors.size() - everywhere.factors.size(), owned.size(), plan.world,
+                      gradients == 0 ? "inverses"
+                      : gradients + everywhere.factors.size() == plan.factors.size()
+                          ? "gradients"
+                          : "gradients or inverses");
+  Seconds largest(0);
+  for (const auto& [rank, load] : owned) largest = std::max(largest, load.inverses);
+  Table table({{"rank"}, {"ms"}, {"", Table::Align::kLeft}, {"owns", Table::Align::kLeft}});
+  for (const auto& [rank, load] : owned) {
+    if (!full && table.rows() == kSummaryOwners) break;
+    table.add_row({std::to_string(rank), fmt::format("{:.1f}", 1e3 * load.inverses.value()),
+                   bar(load.inverses / largest, kBarWidth), join_factors(load.factors, full)});
+  }
+  text += table.text();
+  if (table.rows() < owned.size()) {
+    text += fmt::format("… and {} more owners; --full lists all\n", owned.size() - table.rows());
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string plan_text(const Plan& plan, const ModelSpec& model, const CostModel& costs, bool full) {
+  std::string text = fmt::format("{} for {} ({} layers, batch {}) on {} worker{} of {}\n",
+                                 plan.algorithm, model.name, model.layers.size(), model.batch,
+                                 plan.world, plan.world == 1 ? "" : "s", costs.name);
+  text += fmt::format("{} fusion", name_of(fusion_names(), plan.options.fusion));
+  if (plan.options.second_order()) {
+    text += fmt::format(", {} factors, {} inverses, {} step",
+                        name_of(factor_schedule_names(), plan.options.factor_schedule),
+                        name_of(placement_names(), plan.options.placement),
+                        name_of(step_names(), plan.step));
+    if (plan.options.inverse_interval > 1) {
+      text += fmt::format(", factors every {} and inverses every {} steps",
+                          plan.options.factor_interval, plan.options.inverse_interval);
+    }
+  }
+  text += fmt::format(", digest {}\n", plan.digest());
+  if (plan.predicted) {
+    text += fmt::format("predicted iteration {:.1f} ms\n", 1e3 * plan.predicted->iteration.value());
+  }
+  text += '\n';
+  if (plan.messages.empty()) {
+    text += "messages: none, nothing travels\n";
+  } else {
+    text += full ? messages_table(plan) : messages_summary(plan);
+  }
+  if (!plan.factors.empty()) text += owners_text(plan, costs, full);
+  return text;
+}
+
+}  // namespace spdkfac

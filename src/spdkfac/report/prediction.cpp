@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/report/prediction.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "spdkfac/report/table.h"
+
+namespace spdkfac {
+namespace {
+
+constexpr std::size_t kBarWidth = 30;
+
+std::string milliseconds(Seconds time) { return fmt::format("{:.1f}", 1e3 * time.value()); }
+std::string megabytes(double bytes) { return fmt::format("{:.1f}", bytes / 1e6); }
+
+std::optional<Seconds> iteration_of(std::span<const Prediction> predictions,
+                                    const std::string& algorithm) {
+  const auto found = std::find_if(predictions.begin(), predictions.end(),
+                                  [&](const Prediction& p) { return p.algorithm == algorithm; });
+  if (found == predictions.end()) return std::nullopt;
+  return found->iteration;
+}
+
+std::string speedup(std::optional<Seconds> baseline, Seconds time) {
+  return baseline ? fmt::format("{:.2f}", *baseline / time) : "-";
+}
+
+std::string heading(const Prediction& p) {
+  return fmt::format("{}, batch {}, on {} worker{} of {}\n", p.model, p.batch, p.world,
+                     p.world == 1 ? "" : "s", p.cluster);
+}
+
+std::string utilisation_text(const Prediction& p) {
+  if (p.utilisation.empty() || p.full_step <= Seconds(0)) return "";
+  const auto [low, high] = std::minmax_element(
+      p.utilisation.begin(), p.utilisation.end(),
+      [](const RankUtilisation& a, const RankUtilisation& b) { return a.compute < b.compute; });
+  const RankUtilisation& busiest = *high;
+  std::string text =
+      fmt::format("workers compute {:.1f} to {:.1f} % of a full step",
+                  100 * (low->compute / p.full_step), 100 * (busiest.compute / p.full_step));
+  if (busiest.channel > Seconds(0)) {
+    text += fmt::format("; the channel is busy {:.1f} % of it, {:.1f} % of that hidden",
+                        100 * (busiest.channel / p.full_step),
+                        100 * (busiest.hidden / busiest.channel));
+  }
+  return text + "\n";
+}
+
+}  // namespace
+
+std::string_view category_title(Category category) {
+  constexpr std::string_view kTitles[kCategoryCount] = {"FF&BP",       "GradComm",    "FactorComp",
+                                                        "FactorComm",  "InverseComp", "InverseComm",
+                                                        "Precondition"};
+  return kTitles[static_cast<std::size_t>(category)];
+}
+
+Json to_json(const Prediction& p) {
+  Json parts;
+  for (const Category category : kCategories) {
+    parts[std::string(category_name(category))] = p.breakdown[category].value();
+  }
+  return {{"format", "spdkfac.prediction/1"},
+          {"algorithm", p.algorithm},
+          {"world", p.world},
+          {"iteration", p.iteration.value()},
+          {"breakdown", std::move(parts)},
+          {"bytes_per_worker", p.bytes_per_worker},
+          {"model", p.model},
+          {"batch", p.batch},
+          {"cluster", p.cluster},
+          {"exposed_communication", exposed_communication(p.breakdown).value()},
+          {"largest_inverse_load", p.largest_inverse_load.value()},
+          {"smallest_inverse_load", p.smallest_inverse_load.value()}};
+}
+
+std::string describe(const Prediction& p) {
+  std::string text = heading(p) + fmt::format("{}: {} ms an iteration\n\n", p.algorithm,
+                                              milliseconds(p.iteration));
+  Table table({{"part", Table::Align::kLeft}, {"ms"}, {"%"}, {"", Table::Align::kLeft}});
+  for (const Category category : kCategories) {
+    const double share = p.iteration > Seconds(0) ? p.breakdown[category] / p.iteration : 0;
+    table.add_row({std::string(category_title(category)), milliseconds(p.breakdown[category]),
+                   fmt::format("{:.1f}", 100 * share), bar(share, kBarWidth)});
+  }
+  text += table.text();
+  text += "Communication counts only where no computation hides it.\n\n";
+  const std::string low = milliseconds(p.smallest_inverse_load);
+  const std::string high = milliseconds(p.largest_inverse_load);
+  text += fmt::format("each worker sends {} MB; inverses take {} ms of a worker's time\n",
+                      megabytes(p.bytes_per_worker),
+                      low == high ? high : fmt::format("{} to {}", low, high));
+  return text + utilisation_text(p);
+}
+
+std::string comparison_text(std::span<const Prediction> predictions) {
+  if (predictions.empty()) return "";
+  const auto d_kfac = iteration_of(predictions, "d-kfac");
+  const auto mpd_kfac = iteration_of(predictions, "mpd-kfac");
+  Table table({{"algorithm", Table::Align::kLeft},
+               {"iteration ms"},
+               {"× d-kfac"},
+               {"× mpd-kfac"},
+               {"sent MB"},
+               {"exposed comm ms"},
+               {"inverse max ms"},
+               {"min ms"}});
+  for (const Prediction& p : predictions) {
+    table.add_row({p.algorithm, milliseconds(p.iteration), speedup(d_kfac, p.iteration),
+                   speedup(mpd_kfac, p.iteration), megabytes(p.bytes_per_worker),
+                   milliseconds(exposed_communication(p.breakdown)),
+                   milliseconds(p.largest_inverse_load), milliseconds(p.smallest_inverse_load)});
+  }
+  return heading(predictions.front()) + table.text() + "× is the speed-up over that algorithm.\n";
+}
+
+std::string comparison_csv(std::span<const Prediction> predictions) {
+  std::vector<Table::Column> columns;
+  for (const char* title : {"model", "batch", "cluster", "world", "algorithm", "iteration"}) {
+    columns.push_back({title});
+  }
+  for (const Category category : kCategories) {
+    columns.push_back({std::string(category_name(category))});
+  }
+  for (const char* title : {"bytes_per_worker", "exposed_communication", "largest_inverse_load",
+                            "smallest_inverse_load"}) {
+    columns.push_back({title});
+  }
+  Table table(std::move(columns));
+  for (const Prediction& p : predictions) {
+    std::vector<std::string> row = {p.model,     std::to_string(p.batch),
+                                    p.cluster,   std::to_string(p.world),
+                                    p.algorithm, fmt::format("{:.9g}", p.iteration.value())};
+    const auto add = [&row](double value) { row.push_back(fmt::format("{:.9g}", value)); };
+    for (const Category category : kCategories) add(p.breakdown[category].value());
+    add(p.bytes_per_worker);
+    add(exposed_communication(p.breakdown).value());
+    add(p.largest_inverse_load.value());
+    add(p.smallest_inverse_load.value());
+    table.add_row(std::move(row));
+  }
+  return table.csv();
+}
+
+std::string scaling_text(std::span<const Prediction> predictions) {
+  if (predictions.empty()) return "";
+  std::vector<std::string> algorithms;
+  std::vector<int> worlds;
+  for (const Prediction& p : predictions) {
+    if (std::find(algorithms.begin(), algorithms.end(), p.algorithm) == algorithms.end()) {
+      algorithms.push_back(p.algorithm);
+    }
+    if (std::find(worlds.begin(), worlds.end(), p.world) == worlds.end()) worlds.push_back(p.world);
+  }
+  std::vector<Table::Column> columns = {{"workers"}};
+  for (const std::string& algorithm : algorithms) columns.push_back({algorithm + " ms"});
+  columns.push_back({"best images/s"});
+  Table table(std::move(columns));
+  for (const int world : worlds) {
+    std::vector<std::string> row = {std::to_string(world)};
+    double best = 0;
+    for (const std::string& algorithm : algorithms) {
+      for (const Prediction& p : predictions) {
+        if (p.world != world || p.algorithm != algorithm) continue;
+        row.push_back(milliseconds(p.iteration));
+        if (p.algorithm == "sgd") continue;  // not the same work
+        best = std::max(best, static_cast<double>(p.batch) * world / p.iteration.value());
+      }
+    }
+    row.push_back(best > 0 ? fmt::format("{:.0f}", best) : "-");
+    table.add_row(std::move(row));
+  }
+  const Prediction& first = predictions.front();
+  return fmt::format("{}, batch {} per worker, on {}\n", first.model, first.batch, first.cluster) +
+         table.text();
+}
+
+}  // namespace spdkfac

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "spdkfac/base/json.h"
+#include "spdkfac/base/trace.h"
+#include "spdkfac/report/breakdown.h"
+
+namespace spdkfac {
+
+// What one algorithm is expected to do in an average iteration: the result of a simulation.
+struct Prediction {
+  std::string algorithm;
+  std::string model;
+  std::string cluster;
+  std::int64_t batch = 1;
+  int world = 1;
+  Seconds iteration;
+  CategoryTimes breakdown;
+  double bytes_per_worker = 0;
+  Seconds largest_inverse_load;  // of any worker, in a step that inverts
+  Seconds smallest_inverse_load;
+  std::vector<RankUtilisation> utilisation;  // per rank, of a full step
+  Seconds full_step;                         // the iteration that utilisation speaks of
+};
+
+// The words for a category in tables: FF&BP, GradComm, … as in the paper.
+std::string_view category_title(Category category);
+
+// {"format":"spdkfac.prediction/1", …}
+Json to_json(const Prediction& prediction);
+
+// One prediction for people: parts with bars, traffic, loads, utilisation.
+std::string describe(const Prediction& prediction);
+
+// Many predictions of one model side by side, with speed-ups over d-kfac and mpd-kfac where they
+// are among them.
+std::string comparison_text(std::span<const Prediction> predictions);
+// All fields, one line a prediction.
+std::string comparison_csv(std::span<const Prediction> predictions);
+
+// Iteration times by number of workers (rows) and algorithm (columns).
+std::string scaling_text(std::span<const Prediction> predictions);
+
+}  // namespace spdkfac

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/report/table.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "spdkfac/base/check.h"
+
+namespace spdkfac {
+namespace {
+
+std::string csv_cell(const std::string& text) {
+  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"') quoted += '"';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+}  // namespace
+
+void Table::add_row(std::vector<std::string> cells) {
+  SPDKFAC_CHECK(cells.size() == columns_.size(),
+                fmt::format("{} cells for {} columns", cells.size(), columns_.size()));
+  rows_.push_back(std::move(cells));
+}
+
+std::string Table::text() const {
+  std::vector<std::size_t> widths;
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    std::size_t width = display_width(columns_[c].title);
+    for (const auto& row : rows_) width = std::max(width, display_width(row[c]));
+    widths.push_back(width);
+  }
+  std::string result;
+  const auto line = [&](const auto& cell_of) {
+    std::string text;
+    for (std::size_t c = 0; c < columns_.size(); ++c) {
+      const std::string cell = cell_of(c);
+      const std::string padding(widths[c] - display_width(cell), ' ');
+      if (c > 0) text += "  ";
+      text += columns_[c].align == Align::kLeft ? cell + padding : padding + cell;
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+    result += text + '\n';
+  };
+  line([&](std::size_t c) { return columns_[c].title; });
+  line([&](std::size_t c) {
+    std::string rule;
+    for (std::size_t i = 0; i < widths[c]; ++i) rule += "─";
+    return rule;
+  });
+  for (const auto& row : rows_) {
+    line([&](std::size_t c) { return row[c]; });
+  }
+  return result;
+}
+
+std::string Table::csv() const {
+  std::string result;
+  const auto line = [&](const auto& cell_of) {
+    for (std::size_t c = 0; c < columns_.size(); ++c) {
+      if (c > 0) result += ',';
+      result += csv_cell(cell_of(c));
+    }
+    result += '\n';
+  };
+  line([&](std::size_t c) { return columns_[c].title; });
+  for (const auto& row : rows_) {
+    line([&](std::size_t c) { return row[c]; });
+  }
+  return result;
+}
+
+std::size_t display_width(const std::string& text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  }));
+}
+
+std::string bar(double share, std::size_t width) {
+  const double clamped = std::clamp(share, 0.0, 1.0);
+  const auto blocks = static_cast<std::size_t>(std::lround(clamped * static_cast<double>(width)));
+  std::string result;
+  for (std::size_t i = 0; i < blocks; ++i) result += "█";
+  return result;
+}
+
+}  // namespace spdkfac

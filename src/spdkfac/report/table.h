@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace spdkfac {
+
+// Rows of text in aligned columns, for people, or as CSV, for spreadsheets.
+class Table {
+ public:
+  enum class Align { kLeft, kRight };
+  struct Column {
+    std::string title;
+    Align align = Align::kRight;
+  };
+
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+
+  // One cell for each column.
+  void add_row(std::vector<std::string> cells);
+  std::size_t rows() const { return rows_.size(); }
+
+  // Title line, a rule, one line a row; columns two spaces apart; no trailing blanks.
+  std::string text() const;
+  // RFC 4180: cells with comma, quote or line break are quoted.
+  std::string csv() const;
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+// Width on a terminal: characters, not bytes, of UTF-8 text.
+std::size_t display_width(const std::string& text);
+
+// A bar of `share` (0 to 1) of `width` block characters.
+std::string bar(double share, std::size_t width);
+
+}  // namespace spdkfac

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/sim/auto_planner.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "spdkfac/plan/planner.h"
+#include "spdkfac/sim/simulator.h"
+
+namespace spdkfac {
+namespace {
+
+// Thresholds between "every layer owned" and "all replicated", spread over the model's dimensions.
+constexpr std::size_t kMaxThresholds = 10;
+
+std::vector<std::int64_t> threshold_candidates(const ModelSpec& model) {
+  std::set<std::int64_t> dims;
+  for (const LayerSpec& layer : model.layers) dims.insert(std::max(layer.d_a, layer.d_g));
+  const std::vector<std::int64_t> sorted(dims.begin(), dims.end());
+  std::vector<std::int64_t> result = {0};
+  const std::size_t count = std::min(sorted.size(), kMaxThresholds);
+  for (std::size_t i = 1; i <= count; ++i)
+    result.push_back(sorted[i * sorted.size() / count - 1] + 1);
+  return result;
+}
+
+class Search {
+ public:
+  Search(const ModelSpec& model, const CostModel& costs, int world, const PlanOptions& intervals)
+      : model_(model), costs_(costs), world_(world), intervals_(intervals) {}
+
+  PlanOptions run() {
+    for (const AlgorithmInfo& info : named_algorithms()) {
+      if (info.options.second_order()) consider(info.options);
+    }
+    if (world_ == 1) return best_;  // nothing travels: all the rest is the same
+    for (const Exchange exchange : exchanges()) {
+      for (const Fusion fusion : {Fusion::kGreedy, Fusion::kOptimal}) {
+        PlanOptions options;
+        options.fusion = fusion;
+        options.exchange = exchange;
+        options.factor_reduce = FactorReduce::kOwner;
+        options.balance_by = BalanceBy::kTime;
+        consider(options);
+        options.balance_by = BalanceBy::kDimension;
+        options.placement = PlacementKind::kLpt;
+        consider(options);
+        options.placement = PlacementKind::kBlocks;
+        for (const int owners : owner_counts()) {
+          options.owners = owners;
+          consider(options);
+        }
+      }
+    }
+    sweep_thresholds();
+    return best_;
+  }
+
+ private:
+  // V travels in every step, inverses once per refresh; the mixture matters only then.
+  std::vector<Exchange> exchanges() const {
+    if (intervals_.inverse_interval == 1) return {Exchange::kInverse, Exchange::kGradient};
+    return {Exchange::kInverse, Exchange::kGradient, Exchange::kCheapest};
+  }
+
+  // Few owners: few messages; many owners: short inversions. About 1.4 apart.
+  std::vector<int> owner_counts() const {
+    const int most = std::min<int>(world_, static_cast<int>(model_.layers.size()));
+    std::vector<int> counts;
+    for (double count = 2; count < most; count *= 1.41421356) {
+      const int rounded = static_cast<int>(count + 0.5);
+      if (counts.empty() || counts.back() != rounded) counts.push_back(rounded);
+    }
+    counts.push_back(most);
+    return counts;
+  }
+
+  void sweep_thresholds() {
+    const bool can = best_.placement != PlacementKind::kReplicated &&
+                     best_.placement != PlacementKind::kSequential;
+    const PlanOptions start = best_;
+    for (const std::int64_t threshold : threshold_candidates(model_)) {
+      if (!can) break;
+      PlanOptions options = start;
+      options.nct_below = threshold;
+      consider(options);
+    }
+  }
+
+  void consider(PlanOptions options) {
+    options.factor_interval = intervals_.factor_interval;
+    options.inverse_interval = intervals_.inverse_interval;
+    const Seconds time = average_iteration(model_, costs_, world_, options);
+    if (time < best_time_) {
+      best_time_ = time;
+      best_ = options;
+    }
+  }
+
+  const ModelSpec& model_;
+  const CostModel& costs_;
+  int world_;
+  const PlanOptions& intervals_;
+  Seconds best_time_{std::numeric_limits<double>::infinity()};
+  PlanOptions best_;
+};
+
+}  // namespace
+
+std::vector<StepShare> refresh_cycle(const PlanOptions& options) {
+  if (!options.second_order()) return {{StepKind::kFull, 1}};
+  const std::int64_t refreshes = options.inverse_interval / options.factor_interval;
+  std::vector<StepShare> cycle = {{StepKind::kFull, 1}};
+  if (refreshes > 1) cycle.push_back({StepKind::kFactors, refreshes - 1});
+  if (options.inverse_interval > refreshes) {
+    cycle.push_back({StepKind::kGradients, options.inverse_interval - refreshes});
+  }
+  return cycle;
+}
+
+Seconds average_iteration(const ModelSpec& model, const CostModel& costs, int world,
+                          const PlanOptions& options) {
+  SimulationOptions without_trace;
+  without_trace.trace = false;
+  Seconds total(0);
+  std::int64_t steps = 0;
+  for (const auto& [step, count] : refresh_cycle(options)) {
+    const Plan plan = make_plan(model, costs, world, options, step);
+    total += simulate(plan, model, costs, without_trace).iteration * static_cast<double>(count);
+    steps += count;
+  }
+  return total / static_cast<double>(steps);
+}
+
+PlanOptions best_options(const ModelSpec& model, const CostModel& costs, int world,
+                         const PlanOptions& options) {
+  return Search(model, costs, world, options).run();
+}
+
+Plan make_best_plan(const ModelSpec& model, const CostModel& costs, int world,
+                    const PlanOptions& options, StepKind step) {
+  if (options.algorithm != kAutoAlgorithm) return make_plan(model, costs, world, options, step);
+  Plan plan = make_plan(model, costs, world, best_options(model, costs, world, options), step);
+  plan.algorithm = kAutoAlgorithm;
+  plan.options.algorithm = kAutoAlgorithm;
+  return plan;
+}
+
+}  // namespace spdkfac

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "spdkfac/plan/cost_model.h"
+#include "spdkfac/plan/layer_spec.h"
+#include "spdkfac/plan/plan.h"
+#include "spdkfac/plan/plan_options.h"
+
+namespace spdkfac {
+
+// How often each kind of step comes in one refresh cycle.
+struct StepShare {
+  StepKind step = StepKind::kFull;
+  std::int64_t count = 1;
+};
+std::vector<StepShare> refresh_cycle(const PlanOptions& options);
+
+// Average simulated iteration over a refresh cycle.
+Seconds average_iteration(const ModelSpec& model, const CostModel& costs, int world,
+                          const PlanOptions& options);
+
+// `auto`: the options with the least simulated average among every named K-FAC algorithm and the
+// owner schemes with the choice per layer swept by dimension. Intervals are taken from `options`.
+// Therefore never predicted slower than any named algorithm.
+PlanOptions best_options(const ModelSpec& model, const CostModel& costs, int world,
+                         const PlanOptions& options);
+
+// make_plan for any algorithm, `auto` included.
+Plan make_best_plan(const ModelSpec& model, const CostModel& costs, int world,
+                    const PlanOptions& options, StepKind step = StepKind::kFull);
+
+}  // namespace spdkfac

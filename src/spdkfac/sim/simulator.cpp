@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/sim/simulator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "spdkfac/base/check.h"
+#include "spdkfac/base/error.h"
+#include "spdkfac/plan/compute_stream.h"
+#include "spdkfac/plan/fusion_planner.h"
+#include "spdkfac/sim/channel.h"
+
+namespace spdkfac {
+namespace {
+
+// A uniform number in [0, 1) that depends on nothing but its arguments (SplitMix64).
+double uniform(std::uint64_t seed, std::uint64_t rank, std::uint64_t task) {
+  std::uint64_t x = seed * 0x9E3779B97F4A7C15ULL + (rank << 32) + task;
+  for (int round = 0; round < 2; ++round) {
+    x += 0x9E3779B97F4A7C15ULL;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
+    x ^= x >> 31;
+  }
+  return static_cast<double>(x >> 11) * 0x1.0p-53;
+}
+
+struct Worker {
+  WorkerClock clock;
+  std::uint64_t tasks_done = 0;
+  std::vector<Seconds> stream_ends;  // of the stream's tasks done so far
+};
+
+class Simulator {
+ public:
+  Simulator(const Plan& plan, const ModelSpec& model, const CostModel& costs,
+            const SimulationOptions& options)
+      : plan_(plan),
+        model_(model),
+        costs_(costs),
+        options_(options),
+        layers_(layer_costs(model, costs)),
+        has_factors_(plan.options.second_order() && plan.step != StepKind::kGradients),
+        stream_(compute_stream(model, layers_, costs.overheads, plan.world,
+                               plan.options.factor_schedule, has_factors_)),
+        sends_gradient_(layers_sending_gradient(plan, model.layers.size())) {
+    result_.trace = Trace(plan.world);
+    result_.inverse_load.resize(static_cast<std::size_t>(plan.world));
+    for (int rank = 0; rank < plan.world; ++rank) {
+      const auto slow = options.slow.find(rank);
+      workers_.push_back({WorkerClock(slow == options.slow.end() ? 1.0 : slow->second,
+                                      costs.overheads.compute_rate_under_communication),
+                          0,
+                          {}});
+    }
+    if (options.trace) {
+      const std::size_t per_rank =
+          stream_.tasks.size() + plan.messages.size() + 6 * plan.factors.size();
+      result_.trace.reserve(per_rank * workers_.size());
+    }
+  }
+
+  Simulation run() {
+    run_stream_and_messages();
+    if (has_factors_ && plan_.world > 1) unpack_factors();
+    exchange_traces();
+    if (plan_.options.second_order()) {
+      invert_and_exchange();
+      unpack_inverses();
+      for (Worker& worker : workers_) worker.clock.wait_until(channel_.free_at());
+      precondition_everywhere();
+    }
+    for (const Worker& worker : workers_) {
+      result_.iteration = std::max(result_.iteration, worker.clock.now());
+    }
+    return std::move(result_);
+  }
+
+ private:
+  std::uint32_t name(const std::string& text) {
+    return options_.trace ? result_.trace.intern(text) : 0;
+  }
+  std::uint32_t layer_name(const char* what, int layer) {
+    return options_.trace ? name(fmt::format("{} {}", what, layer_at(layer).name)) : 0;
+  }
+  std::uint32_t factor_name(const char* what, const FactorPlacement& factor) {
+    if (!options_.trace) return 0;
+    return name(fmt::format("{} {} {}", what, factor.side == FactorSide::kA ? "A" : "G",
+                            layer_at(factor.layer).name));
+  }
+  const LayerSpec& layer_at(int layer) const {
+    return model_.layers[static_cast<std::size_t>(layer)];
+  }
+
+  // Spends `work` on one worker's compute lane; returns how long it took.
+  Seconds compute(std::size_t rank, Seconds work, Category category, std::uint32_t label) {
+    if (work <= Seconds(0)) return Seconds(0);
+    Worker& worker = workers_[rank];
+    if (options_.jitter > 0) {
+      const double u = uniform(options_.seed, rank, worker.tasks_done++);
+      work = work * (1 + options_.jitter * (2 * u - 1));
+    }
+    const Seconds start = worker.clock.now();
+    worker.clock.compute(work, channel_);
+    const Seconds duration = worker.clock.now() - start;
+    if (options_.trace) {
+      result_.trace.add(
+          {static_cast<std::int32_t>(rank), label, Lane::kCompute, category, start, duration});
+    }
+    return duration;
+  }
+
+  void compute_everywhere(Seconds work, Category category, std::uint32_t label) {
+    for (std::size_t rank = 0; rank < workers_.size(); ++rank) compute(rank, work, category, label);
+  }
+
+  // A collective that starts when the last worker has come to it.
+  Seconds carry(Seconds ready, Seconds duration, Category category, std::uint32_t label) {
+    const Interval interval = channel_.carry(ready, duration);
+    if (options_.trace && duration > Seconds(0)) {
+      for (int rank = 0; rank < plan_.world; ++rank) {
+        result_.trace.add({rank, label, Lane::kChannel, category, interval.start, duration});
+      }
+    }
+    return interval.end;
+  }
+
+  Seconds last_worker() const {
+    Seconds last(0);
+    for (const Worker& worker : workers_) last = std::max(last, worker.clock.now());
+    return last;
+  }
+
+  // --- forward, backward, factors and their messages ---
+
+  std::size_t release_of(const Message& message) const {
+    std::size_t release = 0;
+    for (const Member& member : message.members) {
+      const auto& releases = member.kind == TensorKind::kFactorA   ? stream_.release_a
+                             : member.kind == TensorKind::kFactorG ? stream_.release_g
+                                                                   : stream_.release_gradient;
+      release = std::max(release, releases[static_cast<std::size_t>(member.layer)]);
+    }
+    return release;
+  }
+
+  bool is_trace(const Message& message) const {
+    return message.members.front().kind == TensorKind::kTrace;
+  }
+
+  // The category of the greater part of the elements.
+  Category category_of_message(const Message& message) const {
+    std::int64_t gradient = 0;
+    for (const Member& member : message.members) {
+      if (member.kind == TensorKind::kGradient) gradient += size_of(member).elements;
+    }
+    return 2 * gradient > message.elements ? Category::kGradientComm : Category::kFactorComm;
+  }
+
+  MemberSize size_of(const Member& member) const {
+    return member_size(layer_at(member.layer), member.kind);
+  }
+
+  Seconds time_of(const Message& message) const {
+    std::int64_t tensors = 0;
+    for (const Member& member : message.members) tensors += size_of(member).tensors;
+    return message_time(costs_, message.route, message.elements, tensors);
+  }
+
+  std::string describe(const Message& message) const {
+    const Member& first = message.members.front();
+    const bool mixed = std::any_of(message.members.begin(), message.members.end(),
+                                   [&](const Member& m) { return m.kind != first.kind; });
+    return fmt::format("{} {} {}..{}",
+                       message.route.op == CollectiveOp::kReduce ? "reduce" : "all_reduce",
+                       mixed ? "mixed" : name_of(tensor_kind_names(), first.kind), first.layer,
+                       message.members.back().layer);
+  }
+
+  void advance(std::size_t rank, std::size_t last_task) {
+    static constexpr const char* kVerbs[] = {"factor A", "forward", "backward", "factor G"};
+    Worker& worker = workers_[rank];
+    while (worker.stream_ends.size() <= last_task) {
+      const std::size_t index = worker.stream_ends.size();
+      const StreamTask& task = stream_.tasks[index];
+      if (index == stream_.join) worker.clock.wait_until(channel_.free_at());
+      if (options_.trace && task_names_.size() <= index) {
+        task_names_.push_back(layer_name(kVerbs[static_cast<std::size_t>(task.kind)], task.layer));
+      }
+      compute(rank, task.duration, category_of(task.kind), options_.trace ? task_names_[index] : 0);
+      worker.stream_ends.push_back(worker.clock.now());
+    }
+  }
+
+  // Messages start in plan order. What a worker does before it reaches a message is slowed only by
+  // earlier messages, so each can be settled before the next is looked at.
+  void run_stream_and_messages() {
+    bool behind_join = false;
+    for (const Message& message : plan_.messages) {
+      if (is_trace(message)) continue;
+      const std::size_t release = release_of(message);
+      if (behind_join && release < stream_.join) {
+        throw ConfigError(
+            "plan: a gradient message stands behind a factor message of a bulk "
+            "schedule, which waits for it; make the plan again");
+      }
+      behind_join = behind_join || release >= stream_.join;
+      Seconds ready(0);
+      for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
+        advance(rank, release);
+        ready = std::max(ready, workers_[rank].stream_ends[release]);
+      }
+      carry(ready, time_of(message), category_of_message(message), name(describe(message)));
+    }
+    for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
+      advance(rank, stream_.tasks.size() - 1);
+      workers_[rank].clock.wait_until(channel_.free_at());
+    }
+  }
+
+  Seconds host() const { return plan_.world > 1 ? costs_.overheads.host_per_tensor : Seconds(0); }
+
+  // A factor that was reduced is unpacked by its root alone.
+  void unpack_factors() {
+    for (const Message& message : plan_.messages) {
+      for (const Member& member : message.members) {
+        if (member.kind != TensorKind::kFactorA && member.kind != TensorKind::kFactorG) continue;
+        const double elements = static_cast<double>(size_of(member).elements);
+        const Seconds work = host() + costs_.overheads.unpack_per_element * elements;
+        const auto label =
+            layer_name(member.kind == TensorKind::kFactorA ? "unpack factor A" : "unpack factor G",
+                       member.layer);
+        if (message.route.root) {
+          compute(static_cast<std::size_t>(*message.route.root), work, Category::kFactorComp,
+                  label);
+        } else {
+          compute_everywhere(work, Category::kFactorComp, label);
+        }
+      }
+    }
+  }
+
+  void exchange_traces() {
+    for (const Message& message : plan_.messages) {
+      if (!is_trace(message)) continue;
+      const Seconds arrived =
+          carry(last_worker(), time_of(message), Category::kFactorComm, name(describe(message)));
+      for (Worker& worker : workers_) worker.clock.wait_until(arrived);
+    }
+  }
+
+  // --- inverses ---
+
+  void invert(const FactorPlacement& factor) {
+    const Seconds work = costs_.inverse_time(factor.dim);
+    const auto label = factor_name("invert", factor);
+    const auto on = [&](std::size_t rank) {
+      result_.inverse_load[rank] += compute(rank, work, Category::kInverseComp, label);
+    };
+    if (factor.owner) {
+      on(static_cast<std::size_t>(*factor.owner));
+    } else {
+      for (std::size_t rank = 0; rank < workers_.size(); ++rank) on(rank);
+    }
+  }
+
+  // Every worker prepares the same buffer; the broadcast starts when the last has come to it.
+  void broadcast_inverse(const ExchangeStep& step) {
+    const FactorPlacement& factor = plan_.factors[step.last];
+    const Seconds work =
+        host() + costs_.overheads.pack_per_element * static_cast<double>(step.elements);
+    compute_everywhere(work, Category::kInverseComp, factor_name("pack inverse", factor));
+    arrivals_.emplace_back(step.last,
+                           carry(last_worker(), costs_.broadcast.time(step.elements, step.tensors),
+                                 Category::kInverseComm, factor_name("broadcast inverse", factor)));
+  }
+
+  // The owner has the inverses: it preconditions, and V leaves straight from the gradients.
+  void broadcast_gradients(const ExchangeStep& step) {
+    for (std::size_t i = step.first; i <= step.last; i += 2) {
+      const int layer = plan_.factors[i].layer;
+      compute(static_cast<std::size_t>(step.root),
+              layers_[static_cast<std::size_t>(layer)].precondition, Category::kPrecondition,
+              layer_name("precondition", layer));
+    }
+    const int layer = plan_.factors[step.last].layer;
+    compute_everywhere(host(), Category::kPrecondition, layer_name("post gradient of", layer));
+    carry(last_worker(), costs_.broadcast.time(step.elements, step.tensors), Category::kInverseComm,
+          layer_name("broadcast gradient of", layer));
+  }
+
+  void invert_and_exchange() {
+    const bool inverts = plan_.step == StepKind::kFull;
+    // As in the published code, Seq-Dist broadcasts only after all inversions.
+    const bool inverses_first = plan_.options.placement == PlacementKind::kSequential;
+    const std::vector<ExchangeStep> steps = exchange_steps(plan_, model_);
+    auto next = steps.begin();
+    if (inverts && inverses_first) {
+      for (const FactorPlacement& factor : plan_.factors) invert(factor);
+    }
+    for (std::size_t i = 0; i < plan_.factors.size(); ++i) {
+      if (inverts && !inverses_first) invert(plan_.factors[i]);
+      if (next == steps.end() || next->last != i) continue;
+      if (next->gradients) {
+        broadcast_gradients(*next);
+      } else {
+        broadcast_inverse(*next);
+      }
+      ++next;
+    }
+  }
+
+  // In order of arrival, beside the broadcasts that still travel.
+  void unpack_inverses() {
+    for (const auto& [index, arrival] : arrivals_) {
+      const FactorPlacement& factor = plan_.factors[index];
+      const Seconds work = host() + costs_.overheads.unpack_per_element *
+                                        static_cast<double>(packed_elements(factor.dim));
+      const auto label = factor_name("unpack inverse", factor);
+      for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
+        if (static_cast<int>(rank) == *factor.owner) continue;
+        workers_[rank].clock.wait_until(arrival);
+        compute(rank, work, Category::kInverseComp, label);
+      }
+    }
+  }
+
+  void precondition_everywhere() {
+    for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+      if (sends_gradient_[layer]) continue;
+      compute_everywhere(layers_[layer].precondition, Category::kPrecondition,
+                         layer_name("precondition", static_cast<int>(layer)));
+    }
+  }
+
+  const Plan& plan_;
+  const ModelSpec& model_;
+  const CostModel& costs_;
+  const SimulationOptions& options_;
+  std::vector<LayerCosts> layers_;
+  bool has_factors_;
+  ComputeStream stream_;
+  std::vector<bool> sends_gradient_;
+  Channel channel_;
+  std::vector<Worker> workers_;
+  std::vector<std::uint32_t> task_names_;
+  std::vector<std::pair<std::size_t, Seconds>> arrivals_;  // factor, when its inverse arrived
+  Simulation result_;
+};
+
+}  // namespace
+
+Simulation simulate(const Plan& plan, const ModelSpec& model, const CostModel& costs,
+                    const SimulationOptions& options) {
+  for (const auto& [rank, factor] : options.slow) {
+    if (rank < 0 || rank >= plan.world) {
+      throw ConfigError(
+          fmt::format("simulate: slow worker {}:{} does not exist (world={}); use a "
+                      "rank from 0 to {} and a factor above 0",
+                      rank, factor, plan.world, plan.world - 1));
+    }
+    if (!(factor > 0) || !std::isfinite(factor)) {
+      throw ConfigError(
+          fmt::format("simulate: slow worker {} cannot take {} times as long; use a "
+                      "finite factor above 0",
+                      rank, factor));
+    }
+  }
+  if (!(options.jitter >= 0 && options.jitter < 1)) {
+    throw ConfigError(
+        fmt::format("simulate: jitter={} is out of range; use 0 to below 1", options.jitter));
+  }
+  SPDKFAC_CHECK(!model.layers.empty(), "a model without layers");
+  const CostModel here = costs.for_world(plan.world);
+  return Simulator(plan, model, here, options).run();
+}
+
+double bytes_per_worker(const Plan& plan, const ModelSpec& model) {
+  const double share = (plan.world - 1.0) / plan.world;
+  double elements = 0;
+  for (const Message& message : plan.messages) {
+    const double rounds = message.route.op == CollectiveOp::kAllReduce ? 2 : 1;
+    elements += rounds * static_cast<double>(message.elements);
+  }
+  for (const ExchangeStep& step : exchange_steps(plan, model)) {
+    elements += static_cast<double>(step.elements);
+  }
+  return elements * share * kBytesPerElement;
+}
+
+}  // namespace spdkfac

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "spdkfac/base/trace.h"
+#include "spdkfac/plan/cost_model.h"
+#include "spdkfac/plan/layer_spec.h"
+#include "spdkfac/plan/plan.h"
+
+namespace spdkfac {
+
+struct SimulationOptions {
+  std::map<int, double> slow;  // rank → factor on its compute times, > 0
+  double jitter = 0;           // each compute task × a uniform factor in [1−jitter, 1+jitter]
+  std::uint64_t seed = 0;
+  bool trace = true;  // record events of every rank
+};
+
+struct Simulation {
+  Trace trace;                        // empty unless asked for
+  Seconds iteration;                  // when the last worker is done
+  std::vector<Seconds> inverse_load;  // per rank: seconds spent inverting
+};
+
+// Runs one step of `plan` on the modelled cluster, deterministically; docs/cost-models.md has the
+// rules. `costs` may be for another number of workers; it is scaled to the plan's.
+Simulation simulate(const Plan& plan, const ModelSpec& model, const CostModel& costs,
+                    const SimulationOptions& options = {});
+
+// Average bytes that a worker sends in one step of the plan, with bandwidth-optimal collectives on
+// P workers: all-reduce 2·(P−1)/P of its payload; reduce and broadcast (P−1)/P.
+double bytes_per_worker(const Plan& plan, const ModelSpec& model);
+
+}  // namespace spdkfac

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/report/breakdown.h"
+
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace spdkfac {
+namespace {
+
+constexpr Category kFfBp = Category::kForwardBackward;
+constexpr Category kGrad = Category::kGradientComm;
+constexpr Category kFactor = Category::kFactorComp;
+constexpr Category kFactorComm = Category::kFactorComm;
+constexpr Category kInverse = Category::kInverseComp;
+constexpr Category kInverseComm = Category::kInverseComm;
+
+class Builder {
+ public:
+  explicit Builder(int world) : trace_(world) { name_ = trace_.intern("task"); }
+
+  Builder& compute(int rank, Category category, double start, double end) {
+    return add(rank, Lane::kCompute, category, start, end);
+  }
+  Builder& channel(int rank, Category category, double start, double end) {
+    return add(rank, Lane::kChannel, category, start, end);
+  }
+  const Trace& trace() const { return trace_; }
+
+ private:
+  Builder& add(int rank, Lane lane, Category category, double start, double end) {
+    trace_.add({rank, name_, lane, category, Seconds(start), Seconds(end - start)});
+    return *this;
+  }
+
+  Trace trace_;
+  std::uint32_t name_;
+};
+
+TEST(Breakdown, CountsOnlyTheCommunicationThatNoComputationHides) {
+  // compute 0..4 and 6..7; channel 3..6: one second hidden (3..4), two exposed (4..6).
+  Builder builder(1);
+  builder.compute(0, kFfBp, 0, 4).channel(0, kGrad, 3, 6).compute(0, kFactor, 6, 7);
+  const CategoryTimes times = breakdown(builder.trace(), 0);
+  EXPECT_EQ(times[kFfBp], Seconds(4));
+  EXPECT_EQ(times[kGrad], Seconds(2));
+  EXPECT_EQ(times[kFactor], Seconds(1));
+  EXPECT_EQ(times.total(), builder.trace().iteration());
+  EXPECT_EQ(exposed_communication(times), Seconds(2));
+}
+
+TEST(Breakdown, SplitsAMessageThatIsHiddenTwice) {
+  // channel 0..10, compute 2..3 and 5..8: exposed 0..2, 3..5, 8..10 = 6.
+  Builder builder(1);
+  builder.channel(0, kFactorComm, 0, 10).compute(0, kFfBp, 2, 3).compute(0, kFactor, 5, 8);
+  const CategoryTimes times = breakdown(builder.trace(), 0);
+  EXPECT_EQ(times[kFactorComm], Seconds(6));
+  EXPECT_EQ(times[kFfBp], Seconds(1));
+  EXPECT_EQ(times[kFactor], Seconds(3));
+}
+
+TEST(Breakdown, ChargesAWaitToWhatTheAwaitedRankComputes) {
+  // Rank 0 is done at 1 and waits until 5 for rank 1, which computes factors until 3 and an
+  // inverse until 5; then both broadcast for one second.
+  Builder builder(2);
+  builder.compute(0, kFfBp, 0, 1);
+  builder.compute(1, kFactor, 0, 3).compute(1, kInverse, 3, 5);
+  builder.channel(0, kInverseComm, 5, 6).channel(1, kInverseComm, 5, 6);
+  const CategoryTimes times = breakdown(builder.trace(), 0);
+  EXPECT_EQ(times[kFfBp], Seconds(1));
+  EXPECT_EQ(times[kFactor], Seconds(2));   // 1..3
+  EXPECT_EQ(times[kInverse], Seconds(2));  // 3..5
+  EXPECT_EQ(times[kInverseComm], Seconds(1));
+  EXPECT_EQ(critical_rank(builder.trace()), 1);
+}
+
+TEST(Breakdown, ChargesTheTailOfAnEarlyRankToTheLateOne) {
+  Builder builder(2);
+  builder.compute(0, kFfBp, 0, 2).compute(1, kFfBp, 0, 2).compute(1, kInverse, 2, 7);
+  const CategoryTimes times = breakdown(builder.trace(), 0);
+  EXPECT_EQ(times[kFfBp], Seconds(2));
+  EXPECT_EQ(times[kInverse], Seconds(5));
+}
+
+TEST(Breakdown, OfAnEmptyTraceIsZero) {
+  EXPECT_EQ(breakdown(Trace(3), 2).total(), Seconds(0));
+  EXPECT_EQ(critical_rank(Trace(3)), 0);
+}
+
+TEST(Breakdown, CriticalRankIsTheLowestOfEquals) {
+  Builder builder(3);
+  builder.compute(1, kFfBp, 0, 2).compute(2, kFfBp, 0, 2).compute(0, kFfBp, 0, 1);
+  EXPECT_EQ(critical_rank(builder.trace()), 1);
+}
+
+TEST(Breakdown, PartsAddUpToTheIterationForRandomTraces) {
+  std::mt19937 random(7);
+  const auto below = [&random](unsigned n) { return static_cast<int>(random() % n); };
+  for (int round = 0; round < 500; ++round) {
+    const int world = 1 + below(4);
+    Builder builder(world);
+    for (int rank = 0; rank < world; ++rank) {
+      for (const Lane lane : {Lane::kCompute, Lane::kChannel}) {
+        double now = 0;
+        for (int event = below(8); event > 0; --event) {
+          const double start = now + 0.25 * below(4);
+          now = start + 0.25 * (1 + below(6));
+          const Category category = kCategories[static_cast<std::size_t>(below(kCategoryCount))];
+          if (lane == Lane::kCompute) {
+            builder.compute(rank, category, start, now);
+          } else {
+            builder.channel(rank, category, start, now);
+          }
+        }
+      }
+    }
+    for (int rank = 0; rank < world; ++rank) {
+      // Quarters add up exactly in binary.
+      EXPECT_EQ(breakdown(builder.trace(), rank).total(), builder.trace().iteration());
+    }
+  }
+}
+
+TEST(Utilisation, MeasuresBothLanesAndTheirOverlap) {
+  // compute 0..4, 6..8; channel 3..7: both in 3..4 and 6..7.
+  Builder builder(2);
+  builder.compute(0, kFfBp, 0, 4).compute(0, kFactor, 6, 8).channel(0, kGrad, 3, 7);
+  const auto ranks = utilisation(builder.trace());
+  ASSERT_EQ(ranks.size(), 2U);
+  EXPECT_EQ(ranks[0].compute, Seconds(6));
+  EXPECT_EQ(ranks[0].channel, Seconds(4));
+  EXPECT_EQ(ranks[0].hidden, Seconds(2));
+  EXPECT_EQ(ranks[1].compute, Seconds(0));
+}
+
+}  // namespace
+}  // namespace spdkfac

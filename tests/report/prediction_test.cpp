@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/report/prediction.h"
+
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace spdkfac {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Prediction prediction(const std::string& algorithm, double iteration, int world = 4) {
+  Prediction p;
+  p.algorithm = algorithm;
+  p.model = "tiny";
+  p.cluster = "lab";
+  p.batch = 2;
+  p.world = world;
+  p.iteration = p.full_step = Seconds(iteration);
+  p.breakdown[Category::kForwardBackward] = Seconds(0.75 * iteration);
+  p.breakdown[Category::kFactorComm] = Seconds(0.25 * iteration);
+  p.bytes_per_worker = 3e6;
+  p.largest_inverse_load = Seconds(0.02);
+  p.smallest_inverse_load = Seconds(0.01);
+  p.utilisation = {{Seconds(0.5 * iteration), Seconds(0.4 * iteration), Seconds(0.1 * iteration)}};
+  return p;
+}
+
+TEST(Prediction, JsonHasTheDocumentedFields) {
+  const Json json = to_json(prediction("spd-kfac", 2));
+  EXPECT_EQ(json["format"], "spdkfac.prediction/1");
+  EXPECT_EQ(json["algorithm"], "spd-kfac");
+  EXPECT_EQ(json["world"], 4);
+  EXPECT_EQ(json["iteration"], 2.0);
+  EXPECT_EQ(json["breakdown"]["ff_bp"], 1.5);
+  EXPECT_EQ(json["breakdown"]["factor_comm"], 0.5);
+  EXPECT_EQ(json["breakdown"].size(), kCategoryCount);
+  EXPECT_EQ(json["bytes_per_worker"], 3e6);
+  EXPECT_EQ(json["exposed_communication"], 0.5);
+}
+
+TEST(Prediction, ComparisonGivesSpeedupsOverTheBaselines) {
+  const std::vector<Prediction> list = {prediction("d-kfac", 3), prediction("mpd-kfac", 2),
+                                        prediction("spd-kfac", 1.5)};
+  // 3 / 1.5 = 2.00 over d-kfac, 2 / 1.5 = 1.33 over mpd-kfac.
+  EXPECT_THAT(comparison_text(list), ::testing::ContainsRegex("spd-kfac +1500.0 +2.00 +1.33 "));
+}
+
+TEST(Prediction, ComparisonWithoutABaselineSaysSo) {
+  const std::vector<Prediction> list = {prediction("spd-kfac", 1)};
+  EXPECT_THAT(comparison_text(list), ::testing::ContainsRegex("spd-kfac +1000.0 +- +- "));
+}
+
+TEST(Prediction, CsvHasOneLineForEach) {
+  const std::vector<Prediction> list = {prediction("d-kfac", 1), prediction("auto", 0.5)};
+  const std::string csv = comparison_csv(list);
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3);
+  EXPECT_THAT(csv, HasSubstr("\ntiny,2,lab,4,auto,0.5,0.375,0,0,0.125,0,0,0,3000000,0.125,0.02,"
+                             "0.01\n"));
+}
+
+TEST(Prediction, DescriptionShowsPartsTrafficAndLoads) {
+  const std::string text = describe(prediction("spd-kfac", 1));
+  EXPECT_THAT(text, HasSubstr("tiny, batch 2, on 4 workers of lab\n"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("FF&BP +750.0 +75.0 "));
+  EXPECT_THAT(text, HasSubstr("sends 3.0 MB"));
+  EXPECT_THAT(text, HasSubstr("10.0 to 20.0 ms"));
+  // 0.1 of 0.4 busy is hidden.
+  EXPECT_THAT(text, HasSubstr("busy 40.0 % of it, 25.0 % of that hidden"));
+}
+
+TEST(Prediction, ScalingTableHasAColumnForEachAlgorithm) {
+  const std::vector<Prediction> list = {prediction("sgd", 0.1, 1), prediction("auto", 0.5, 1),
+                                        prediction("sgd", 0.2, 2), prediction("auto", 1, 2)};
+  const std::string text = scaling_text(list);
+  // Images per second of the best K-FAC: batch 2 on 1 worker in 0.5 s = 4; on 2 in 1 s = 4.
+  EXPECT_THAT(text, ::testing::ContainsRegex("1 +100.0 +500.0 +4\n"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("2 +200.0 +1000.0 +4\n"));
+}
+
+TEST(Prediction, NothingToShowIsEmpty) {
+  EXPECT_EQ(comparison_text({}), "");
+  EXPECT_EQ(scaling_text({}), "");
+}
+
+}  // namespace
+}  // namespace spdkfac

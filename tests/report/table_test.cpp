@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/report/table.h"
+
+#include <gtest/gtest.h>
+
+#include "spdkfac/base/check.h"
+
+namespace spdkfac {
+namespace {
+
+TEST(Table, AlignsColumnsByCharactersNotBytes) {
+  Table table({{"name", Table::Align::kLeft}, {"µs"}});
+  table.add_row({"α", "10"});
+  table.add_row({"long name", "5"});
+  EXPECT_EQ(table.text(),
+            "name       µs\n"
+            "─────────  ──\n"
+            "α          10\n"
+            "long name   5\n");
+}
+
+TEST(Table, LeavesNoTrailingBlanks) {
+  Table table({{"a", Table::Align::kLeft}, {"b", Table::Align::kLeft}});
+  table.add_row({"x", ""});
+  table.add_row({"x", "wide"});
+  EXPECT_EQ(table.text(), "a  b\n─  ────\nx\nx  wide\n");
+}
+
+TEST(Table, QuotesCsvCellsThatNeedIt) {
+  Table table({{"a"}, {"b"}, {"c"}});
+  table.add_row({"plain", "with, comma", "say \"hi\"\nthere"});
+  EXPECT_EQ(table.csv(), "a,b,c\nplain,\"with, comma\",\"say \"\"hi\"\"\nthere\"\n");
+}
+
+TEST(Table, RejectsARowOfTheWrongLength) {
+  Table table({{"a"}, {"b"}});
+  EXPECT_THROW(table.add_row({"only one"}), InternalError);
+}
+
+TEST(Bar, IsProportionalAndClamped) {
+  EXPECT_EQ(bar(0.5, 4), "██");
+  EXPECT_EQ(bar(0, 4), "");
+  EXPECT_EQ(bar(7, 3), "███");
+  EXPECT_EQ(bar(-1, 3), "");
+}
+
+}  // namespace
+}  // namespace spdkfac

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/sim/channel.h"
+
+#include <utility>
+
+#include <gtest/gtest.h>
+
+namespace spdkfac {
+namespace {
+
+// Carries a message from `ready` on and tells when it starts and ends.
+std::pair<double, double> carry(Channel& channel, double ready, double duration) {
+  const Interval interval = channel.carry(Seconds(ready), Seconds(duration));
+  return {interval.start.value(), interval.end.value()};
+}
+
+using Times = std::pair<double, double>;
+
+TEST(Channel, CarriesOneMessageAtATimeInTheOrderGiven) {
+  Channel channel;
+  EXPECT_EQ(channel.free_at(), Seconds(0));
+  EXPECT_EQ(carry(channel, 2, 3), Times(2, 5));
+  EXPECT_EQ(carry(channel, 1, 2), Times(5, 7));  // ready before the first, but behind it
+  EXPECT_EQ(carry(channel, 9, 1), Times(9, 10));
+  EXPECT_EQ(channel.free_at(), Seconds(10));
+}
+
+TEST(WorkerClock, RunsAtFullSpeedOnAQuietChannel) {
+  const Channel channel;
+  WorkerClock clock(1, 0.5);
+  clock.compute(Seconds(3), channel);
+  EXPECT_EQ(clock.now(), Seconds(3));
+}
+
+TEST(WorkerClock, SlownessMultipliesWork) {
+  const Channel channel;
+  WorkerClock clock(1.5, 1);
+  clock.compute(Seconds(2), channel);
+  EXPECT_EQ(clock.now(), Seconds(3));
+  WorkerClock faster(0.5, 1);
+  faster.compute(Seconds(2), channel);
+  EXPECT_EQ(faster.now(), Seconds(1));
+}
+
+TEST(WorkerClock, WaitingNeverGoesBack) {
+  WorkerClock clock(1, 1);
+  clock.wait_until(Seconds(4));
+  clock.wait_until(Seconds(3));
+  EXPECT_EQ(clock.now(), Seconds(4));
+}
+
+TEST(WorkerClock, WorksPiecewiseThroughBusyAndQuietTimes) {
+  Channel channel;
+  carry(channel, 1, 2);  // busy 1-3
+  carry(channel, 4, 2);  // busy 4-6
+  WorkerClock clock(1, 0.5);
+  // 0-1 does 1, 1-3 does 1, 3-4 does 1, 4-6 does 1, 6-7 does 1: 5 s of work in 7 s.
+  clock.compute(Seconds(5), channel);
+  EXPECT_EQ(clock.now(), Seconds(7));
+}
+
+TEST(WorkerClock, ContinuesWhereTheLastTaskEnded) {
+  Channel channel;
+  carry(channel, 1, 4);  // busy 1-5
+  WorkerClock clock(1, 0.25);
+  clock.compute(Seconds(1.5), channel);  // 0-1 does 1, 1-3 does 0.5
+  EXPECT_EQ(clock.now(), Seconds(3));
+  clock.compute(Seconds(0.25), channel);
+  EXPECT_EQ(clock.now(), Seconds(4));
+  clock.compute(Seconds(1.25), channel);  // 4-5 does 0.25, then 1 at full speed
+  EXPECT_EQ(clock.now(), Seconds(6));
+}
+
+TEST(WorkerClock, WaitingSkipsWhatTheChannelDidMeanwhile) {
+  Channel channel;
+  carry(channel, 0, 2);
+  carry(channel, 3, 2);  // busy 3-5
+  WorkerClock clock(1, 0.5);
+  clock.wait_until(Seconds(4));
+  clock.compute(Seconds(1), channel);  // 4-5 does 0.5, 5-5.5 the rest
+  EXPECT_EQ(clock.now(), Seconds(5.5));
+}
+
+TEST(WorkerClock, SeesMessagesCarriedAfterAnEarlierTask) {
+  Channel channel;
+  WorkerClock clock(1, 0.5);
+  clock.compute(Seconds(1), channel);
+  carry(channel, 1, 2);                // busy 1-3
+  clock.compute(Seconds(2), channel);  // 1 by 3, then 1
+  EXPECT_EQ(clock.now(), Seconds(4));
+}
+
+}  // namespace
+}  // namespace spdkfac
