@@ -492,7 +492,7 @@ TEST_F(JsonObjectTest, OptionalReturnsAPresentNull) {
 
 TEST_F(JsonObjectTest, NamesAMissingField) {
   EXPECT_EQ(message_of([&] { layer("{}").required("d_a"); }),
-            "f.json: layers[3]: missing field \"d_a\"");
+            "f.json: layers[3]: missing field \"d_a\"; add it");
 }
 
 TEST_F(JsonObjectTest, SuggestsTheClosestFieldForAnUnknownOne) {
@@ -547,7 +547,7 @@ TEST_F(JsonObjectTest, ExpectsItsFormat) {
   EXPECT_EQ(message_of([&] { layer(R"({"format": 1})").expect_format("plan/1"); }),
             "f.json: layers[3].format: expected \"plan/1\" (got 1)");
   EXPECT_EQ(message_of([&] { layer("{}").expect_format("plan/1"); }),
-            "f.json: layers[3]: missing field \"format\"");
+            "f.json: layers[3]: missing field \"format\"; add it");
 }
 
 }  // namespace

@@ -135,7 +135,7 @@ class BadInputTest(unittest.TestCase):
         self.write("plan.json", "before")
         self.write("cluster.json", "{}")
         self.assert_mistake(["plan", *FILES, "--out", "plan.json"],
-                            'cluster.json: missing field "format"')
+                            'cluster.json: missing field "format"; add it')
         self.assertEqual((self.folder / "plan.json").read_text(encoding="utf-8"), "before")
 
     def test_data_that_is_not_there(self) -> None:

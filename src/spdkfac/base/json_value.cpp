@@ -168,7 +168,7 @@ JsonObject::JsonObject(const JsonValue& value) : value_(value) {
 
 JsonValue JsonObject::required(const std::string& key) {
   if (std::optional<JsonValue> found = optional(key)) return *std::move(found);
-  fail(fmt::format("missing field {}", json_text::quote(key)));
+  fail(fmt::format("missing field {}; add it", json_text::quote(key)));
 }
 
 std::optional<JsonValue> JsonObject::optional(const std::string& key) {

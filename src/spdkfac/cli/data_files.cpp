@@ -39,13 +39,11 @@ std::vector<std::string> data_names(const std::string& kind) {
   return names;
 }
 
-fs::path data_file(const std::string& kind, const std::string& name) {
+fs::path data_file(const std::string& kind, const std::string& name, const std::string& otherwise) {
   const auto names = data_names(kind);
   if (std::find(names.begin(), names.end(), name) == names.end()) {
-    throw ConfigError(
-        fmt::format("{}: there is no \"{}\"; choose one of {}, or give a file with "
-                    "--{}-file",
-                    kind, name, fmt::join(names, ", "), kind.substr(0, kind.size() - 1)));
+    throw ConfigError(fmt::format("{}: there is no \"{}\"; choose one of {}{}", kind, name,
+                                  fmt::join(names, ", "), otherwise));
   }
   return data_folder() / kind / (name + ".json");
 }

@@ -14,7 +14,9 @@ std::filesystem::path data_folder();
 // Names of the JSON files in a folder of the data, sorted.
 std::vector<std::string> data_names(const std::string& kind);
 
-// The file of a name; an unknown name is a ConfigError that lists the known ones.
-std::filesystem::path data_file(const std::string& kind, const std::string& name);
+// The file of a name; an unknown name is a ConfigError that lists the known ones and ends with
+// `otherwise`, what else the user can do.
+std::filesystem::path data_file(const std::string& kind, const std::string& name,
+                                const std::string& otherwise = "");
 
 }  // namespace spdkfac::cli

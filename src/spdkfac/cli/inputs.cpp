@@ -11,7 +11,6 @@
 namespace spdkfac::cli {
 namespace {
 
-constexpr int kMaxWorld = 1 << 20;
 constexpr std::int64_t kMaxInterval = 1'000'000;
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 50;
 
@@ -108,7 +107,7 @@ std::vector<ModelSpec> Inputs::models() const {
         result.push_back(read_model(data_file("models", known)));
       }
     } else {
-      result.push_back(read_model(data_file("models", name)));
+      result.push_back(read_model(data_file("models", name, ", or give a file with --model-file")));
     }
   }
   for (const std::string& file : model_files_) result.push_back(read_model(file));
@@ -130,7 +129,7 @@ CostModel Inputs::cluster() const {
         "flags: no cluster is given; use --cluster NAME or --cluster-file FILE "
         "('spdkfac clusters' lists names)");
   }
-  return read_cluster(data_file("clusters", cluster_name_));
+  return read_cluster(data_file("clusters", cluster_name_, ", or give a file with --cluster-file"));
 }
 
 int Inputs::world(const CostModel& cluster) const { return world_.value_or(cluster.world); }

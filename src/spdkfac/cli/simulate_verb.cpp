@@ -42,7 +42,6 @@ std::pair<int, double> parse_slow(const std::string& text) {
 
 // "1..1024" → 1, 2, 4, …, 1024; the ends are always there.
 std::vector<int> parse_sweep(const std::string& text) {
-  constexpr int kMaxWorld = 1 << 20;
   const std::size_t dots = text.find("..");
   const auto first = parse_number<int>(std::string_view(text).substr(0, dots));
   const auto last = dots == std::string::npos
@@ -84,7 +83,13 @@ struct SimulateVerb {
 
   SimulationOptions simulation() const {
     SimulationOptions options;
-    for (const std::string& text : slow) options.slow.insert(parse_slow(text));
+    for (const std::string& text : slow) {
+      const auto [rank, factor] = parse_slow(text);
+      if (!options.slow.emplace(rank, factor).second) {
+        throw ConfigError(
+            fmt::format("flags: --slow names worker {} twice; give each worker one factor", rank));
+      }
+    }
     options.jitter = jitter;
     options.seed = seed;
     return options;

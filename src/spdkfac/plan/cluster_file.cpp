@@ -8,7 +8,6 @@ namespace spdkfac {
 namespace {
 
 constexpr const char* kFormat = "spdkfac.cluster/1";
-constexpr int kMaxWorld = 1 << 20;
 // A day: longer single operations are a unit mistake, and keep sums of times finite.
 constexpr double kMaxSeconds = 86400;
 // In flops per second: below any machine and above all of them together.

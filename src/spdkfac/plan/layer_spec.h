@@ -12,6 +12,10 @@
 
 namespace spdkfac {
 
+// The most workers that files and flags may name: far more than clusters have, few enough that the
+// trace of every rank fits into memory.
+constexpr int kMaxWorld = 16384;
+
 enum class LayerKind { kConv2d, kLinear };
 
 // Arithmetic of one example.

@@ -10,7 +10,6 @@ namespace spdkfac {
 namespace {
 
 constexpr const char* kFormat = "spdkfac.plan/1";
-constexpr int kMaxWorld = 1 << 20;
 constexpr std::int64_t kMaxLayer = 1'000'000;
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 50;
 constexpr const char* kMixed = "mixed";

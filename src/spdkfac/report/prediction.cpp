@@ -25,7 +25,7 @@ std::optional<Seconds> iteration_of(std::span<const Prediction> predictions,
 }
 
 std::string speedup(std::optional<Seconds> baseline, Seconds time) {
-  return baseline ? fmt::format("{:.2f}", *baseline / time) : "-";
+  return baseline && time > Seconds(0) ? fmt::format("{:.2f}", *baseline / time) : "-";
 }
 
 std::string heading(const Prediction& p) {
