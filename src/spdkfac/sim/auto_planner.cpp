@@ -35,6 +35,8 @@ class Search {
       if (info.options.second_order()) consider(info.options);
     }
     if (world_ == 1) return best_;  // nothing travels: all the rest is the same
+    PlanOptions best_blocks;
+    Seconds best_blocks_time(std::numeric_limits<double>::infinity());
     for (const Exchange exchange : exchanges()) {
       for (const Fusion fusion : {Fusion::kGreedy, Fusion::kOptimal}) {
         PlanOptions options;
@@ -47,11 +49,16 @@ class Search {
         options.placement = PlacementKind::kLpt;
         consider(options);
         options.placement = PlacementKind::kBlocks;
-        for (const int owners : owner_counts()) {
-          options.owners = owners;
-          consider(options);
+        const Seconds time = consider(options);
+        if (time < best_blocks_time) {
+          best_blocks_time = time;
+          best_blocks = options;
         }
       }
+    }
+    for (const int owners : owner_counts()) {
+      best_blocks.owners = owners;
+      consider(best_blocks);
     }
     sweep_thresholds();
     return best_;
@@ -88,7 +95,7 @@ class Search {
     }
   }
 
-  void consider(PlanOptions options) {
+  Seconds consider(PlanOptions options) {
     options.factor_interval = intervals_.factor_interval;
     options.inverse_interval = intervals_.inverse_interval;
     const Seconds time = average_iteration(model_, costs_, world_, options);
@@ -96,6 +103,7 @@ class Search {
       best_time_ = time;
       best_ = options;
     }
+    return time;
   }
 
   const ModelSpec& model_;

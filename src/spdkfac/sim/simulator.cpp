@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string>
 
 #include <fmt/format.h>
@@ -32,6 +33,7 @@ struct Worker {
   WorkerClock clock;
   std::uint64_t tasks_done = 0;
   std::vector<Seconds> stream_ends;  // of the stream's tasks done so far
+  Seconds inverse_load;
 };
 
 class Simulator {
@@ -48,14 +50,7 @@ class Simulator {
                                plan.options.factor_schedule, has_factors_)),
         sends_gradient_(layers_sending_gradient(plan, model.layers.size())) {
     result_.trace = Trace(plan.world);
-    result_.inverse_load.resize(static_cast<std::size_t>(plan.world));
-    for (int rank = 0; rank < plan.world; ++rank) {
-      const auto slow = options.slow.find(rank);
-      workers_.push_back({WorkerClock(slow == options.slow.end() ? 1.0 : slow->second,
-                                      costs.overheads.compute_rate_under_communication),
-                          0,
-                          {}});
-    }
+    add_workers();
     if (options.trace) {
       const std::size_t per_rank =
           stream_.tasks.size() + plan.messages.size() + 6 * plan.factors.size();
@@ -76,10 +71,41 @@ class Simulator {
     for (const Worker& worker : workers_) {
       result_.iteration = std::max(result_.iteration, worker.clock.now());
     }
+    for (const std::size_t worker : worker_of_rank_) {
+      result_.inverse_load.push_back(workers_[worker].inverse_load);
+    }
     return std::move(result_);
   }
 
  private:
+  // Ranks that own nothing and are not slow do the same at the same times. Unless a trace or jitter
+  // tells them apart, one worker stands for all of them.
+  void add_workers() {
+    std::vector<bool> special(static_cast<std::size_t>(plan_.world),
+                              options_.trace || options_.jitter > 0);
+    for (const FactorPlacement& factor : plan_.factors) {
+      if (factor.owner) special[static_cast<std::size_t>(*factor.owner)] = true;
+    }
+    for (const auto& [rank, factor] : options_.slow) special[static_cast<std::size_t>(rank)] = true;
+    std::optional<std::size_t> ordinary;
+    for (int rank = 0; rank < plan_.world; ++rank) {
+      const bool shared = !special[static_cast<std::size_t>(rank)];
+      worker_of_rank_.push_back(shared && ordinary ? *ordinary : workers_.size());
+      if (shared && ordinary) continue;
+      if (shared) ordinary = workers_.size();
+      const auto slow = options_.slow.find(rank);
+      Worker& worker = workers_.emplace_back(
+          Worker{WorkerClock(slow == options_.slow.end() ? 1.0 : slow->second,
+                             costs_.overheads.compute_rate_under_communication),
+                 0,
+                 {},
+                 Seconds(0)});
+      worker.stream_ends.reserve(stream_.tasks.size());
+    }
+  }
+
+  std::size_t worker_of(int rank) const { return worker_of_rank_[static_cast<std::size_t>(rank)]; }
+
   std::uint32_t name(const std::string& text) {
     return options_.trace ? result_.trace.intern(text) : 0;
   }
@@ -95,12 +121,13 @@ class Simulator {
     return model_.layers[static_cast<std::size_t>(layer)];
   }
 
-  // Spends `work` on one worker's compute lane; returns how long it took.
-  Seconds compute(std::size_t rank, Seconds work, Category category, std::uint32_t label) {
+  // Spends `work` on one worker's compute lane; returns how long it took. With jitter or a trace
+  // every rank is a worker of its own, so the index is the rank.
+  Seconds compute(std::size_t index, Seconds work, Category category, std::uint32_t label) {
     if (work <= Seconds(0)) return Seconds(0);
-    Worker& worker = workers_[rank];
+    Worker& worker = workers_[index];
     if (options_.jitter > 0) {
-      const double u = uniform(options_.seed, rank, worker.tasks_done++);
+      const double u = uniform(options_.seed, index, worker.tasks_done++);
       work = work * (1 + options_.jitter * (2 * u - 1));
     }
     const Seconds start = worker.clock.now();
@@ -108,13 +135,15 @@ class Simulator {
     const Seconds duration = worker.clock.now() - start;
     if (options_.trace) {
       result_.trace.add(
-          {static_cast<std::int32_t>(rank), label, Lane::kCompute, category, start, duration});
+          {static_cast<std::int32_t>(index), label, Lane::kCompute, category, start, duration});
     }
     return duration;
   }
 
   void compute_everywhere(Seconds work, Category category, std::uint32_t label) {
-    for (std::size_t rank = 0; rank < workers_.size(); ++rank) compute(rank, work, category, label);
+    for (std::size_t worker = 0; worker < workers_.size(); ++worker) {
+      compute(worker, work, category, label);
+    }
   }
 
   // A collective that starts when the last worker has come to it.
@@ -180,9 +209,9 @@ class Simulator {
                        message.members.back().layer);
   }
 
-  void advance(std::size_t rank, std::size_t last_task) {
+  void advance(std::size_t worker_index, std::size_t last_task) {
     static constexpr const char* kVerbs[] = {"factor A", "forward", "backward", "factor G"};
-    Worker& worker = workers_[rank];
+    Worker& worker = workers_[worker_index];
     while (worker.stream_ends.size() <= last_task) {
       const std::size_t index = worker.stream_ends.size();
       const StreamTask& task = stream_.tasks[index];
@@ -190,7 +219,8 @@ class Simulator {
       if (options_.trace && task_names_.size() <= index) {
         task_names_.push_back(layer_name(kVerbs[static_cast<std::size_t>(task.kind)], task.layer));
       }
-      compute(rank, task.duration, category_of(task.kind), options_.trace ? task_names_[index] : 0);
+      compute(worker_index, task.duration, category_of(task.kind),
+              options_.trace ? task_names_[index] : 0);
       worker.stream_ends.push_back(worker.clock.now());
     }
   }
@@ -209,15 +239,15 @@ class Simulator {
       }
       behind_join = behind_join || release >= stream_.join;
       Seconds ready(0);
-      for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
-        advance(rank, release);
-        ready = std::max(ready, workers_[rank].stream_ends[release]);
+      for (std::size_t worker = 0; worker < workers_.size(); ++worker) {
+        advance(worker, release);
+        ready = std::max(ready, workers_[worker].stream_ends[release]);
       }
       carry(ready, time_of(message), category_of_message(message), name(describe(message)));
     }
-    for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
-      advance(rank, stream_.tasks.size() - 1);
-      workers_[rank].clock.wait_until(channel_.free_at());
+    for (std::size_t worker = 0; worker < workers_.size(); ++worker) {
+      advance(worker, stream_.tasks.size() - 1);
+      workers_[worker].clock.wait_until(channel_.free_at());
     }
   }
 
@@ -234,8 +264,7 @@ class Simulator {
             layer_name(member.kind == TensorKind::kFactorA ? "unpack factor A" : "unpack factor G",
                        member.layer);
         if (message.route.root) {
-          compute(static_cast<std::size_t>(*message.route.root), work, Category::kFactorComp,
-                  label);
+          compute(worker_of(*message.route.root), work, Category::kFactorComp, label);
         } else {
           compute_everywhere(work, Category::kFactorComp, label);
         }
@@ -257,13 +286,13 @@ class Simulator {
   void invert(const FactorPlacement& factor) {
     const Seconds work = costs_.inverse_time(factor.dim);
     const auto label = factor_name("invert", factor);
-    const auto on = [&](std::size_t rank) {
-      result_.inverse_load[rank] += compute(rank, work, Category::kInverseComp, label);
+    const auto on = [&](std::size_t worker) {
+      workers_[worker].inverse_load += compute(worker, work, Category::kInverseComp, label);
     };
     if (factor.owner) {
-      on(static_cast<std::size_t>(*factor.owner));
+      on(worker_of(*factor.owner));
     } else {
-      for (std::size_t rank = 0; rank < workers_.size(); ++rank) on(rank);
+      for (std::size_t worker = 0; worker < workers_.size(); ++worker) on(worker);
     }
   }
 
@@ -282,9 +311,8 @@ class Simulator {
   void broadcast_gradients(const ExchangeStep& step) {
     for (std::size_t i = step.first; i <= step.last; i += 2) {
       const int layer = plan_.factors[i].layer;
-      compute(static_cast<std::size_t>(step.root),
-              layers_[static_cast<std::size_t>(layer)].precondition, Category::kPrecondition,
-              layer_name("precondition", layer));
+      compute(worker_of(step.root), layers_[static_cast<std::size_t>(layer)].precondition,
+              Category::kPrecondition, layer_name("precondition", layer));
     }
     const int layer = plan_.factors[step.last].layer;
     compute_everywhere(host(), Category::kPrecondition, layer_name("post gradient of", layer));
@@ -320,10 +348,11 @@ class Simulator {
       const Seconds work = host() + costs_.overheads.unpack_per_element *
                                         static_cast<double>(packed_elements(factor.dim));
       const auto label = factor_name("unpack inverse", factor);
-      for (std::size_t rank = 0; rank < workers_.size(); ++rank) {
-        if (static_cast<int>(rank) == *factor.owner) continue;
-        workers_[rank].clock.wait_until(arrival);
-        compute(rank, work, Category::kInverseComp, label);
+      const std::size_t owner = worker_of(*factor.owner);
+      for (std::size_t worker = 0; worker < workers_.size(); ++worker) {
+        if (worker == owner) continue;
+        workers_[worker].clock.wait_until(arrival);
+        compute(worker, work, Category::kInverseComp, label);
       }
     }
   }
@@ -346,6 +375,7 @@ class Simulator {
   std::vector<bool> sends_gradient_;
   Channel channel_;
   std::vector<Worker> workers_;
+  std::vector<std::size_t> worker_of_rank_;
   std::vector<std::uint32_t> task_names_;
   std::vector<std::pair<std::size_t, Seconds>> arrivals_;  // factor, when its inverse arrived
   Simulation result_;
