@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <memory>
 
 #include <fmt/format.h>
 
 #include "spdkfac/cli/data_files.h"
+#include "spdkfac/cli/listing_verb.h"
 #include "spdkfac/cli/output.h"
 #include "spdkfac/cli/verbs.h"
 #include "spdkfac/plan/cost_model.h"
@@ -63,26 +63,14 @@ void show_cluster(const CostModel& costs) {
 }  // namespace
 
 void add_clusters_verb(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("clusters", "The cost models that come with spdkfac");
-  struct State {
-    std::string name;
-    bool json = false;
+  const auto read = [](const std::string& name) {
+    return read_cluster(data_file("clusters", name));
   };
-  const auto state = std::make_shared<State>();
-  verb->add_option("name", state->name, "Show the costs of this cluster")->type_name("NAME");
-  verb->add_flag("--json", state->json, "Print the cluster file")->needs("name");
-  verb->callback([state] {
-    if (state->name.empty()) {
-      list_clusters();
-      return;
-    }
-    const CostModel costs = read_cluster(data_file("clusters", state->name));
-    if (state->json) {
-      print_json(to_json(costs));
-    } else {
-      show_cluster(costs);
-    }
-  });
+  add_listing_verb(app, "clusters", "The cost models that come with spdkfac",
+                   "Show the costs of this cluster",
+                   {.list = list_clusters,
+                    .show = [read](const std::string& name) { show_cluster(read(name)); },
+                    .json = [read](const std::string& name) { return to_json(read(name)); }});
 }
 
 }  // namespace spdkfac::cli

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <memory>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "spdkfac/cli/data_files.h"
+#include "spdkfac/cli/listing_verb.h"
 #include "spdkfac/cli/output.h"
 #include "spdkfac/cli/verbs.h"
 #include "spdkfac/plan/layer_spec.h"
@@ -79,26 +79,12 @@ void show_model(const ModelSpec& model) {
 }  // namespace
 
 void add_models_verb(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("models", "The layer tables that come with spdkfac");
-  struct State {
-    std::string name;
-    bool json = false;
-  };
-  const auto state = std::make_shared<State>();
-  verb->add_option("name", state->name, "Show the layers of this model")->type_name("NAME");
-  verb->add_flag("--json", state->json, "Print the model file")->needs("name");
-  verb->callback([state] {
-    if (state->name.empty()) {
-      list_models();
-      return;
-    }
-    const ModelSpec model = read_model(data_file("models", state->name));
-    if (state->json) {
-      print_json(to_json(model));
-    } else {
-      show_model(model);
-    }
-  });
+  const auto read = [](const std::string& name) { return read_model(data_file("models", name)); };
+  add_listing_verb(app, "models", "The layer tables that come with spdkfac",
+                   "Show the layers of this model",
+                   {.list = list_models,
+                    .show = [read](const std::string& name) { show_model(read(name)); },
+                    .json = [read](const std::string& name) { return to_json(read(name)); }});
 }
 
 }  // namespace spdkfac::cli
