@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <iosfwd>
 #include <string>
@@ -72,12 +73,24 @@ class Trace {
   // Index of `name`, added on first use.
   std::uint32_t intern(const std::string& name);
   void reserve(std::size_t events) { events_.reserve(events); }
-  void add(const TraceEvent& event);
+  // Inline, because a simulation adds millions. An event that cannot be is an InternalError.
+  void add(const TraceEvent& event) {
+    const bool sound = event.rank >= 0 && event.rank < world_ && event.name < names_.size() &&
+                       std::isfinite(event.start.value()) &&
+                       std::isfinite(event.duration.value()) && event.duration >= Seconds(0);
+    if (!sound) [[unlikely]] {
+      reject(event);
+    }
+    if (iteration_ < event.end()) iteration_ = event.end();
+    events_.push_back(event);
+  }
 
   // Chrome trace events in microseconds; opens in ui.perfetto.dev as it is.
   void write_perfetto(std::ostream& out) const;
 
  private:
+  [[noreturn]] void reject(const TraceEvent& event) const;
+
   int world_;
   Seconds iteration_;
   std::vector<TraceEvent> events_;
