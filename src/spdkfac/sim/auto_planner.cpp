@@ -20,8 +20,9 @@ std::vector<std::int64_t> threshold_candidates(const ModelSpec& model) {
   const std::vector<std::int64_t> sorted(dims.begin(), dims.end());
   std::vector<std::int64_t> result = {0};
   const std::size_t count = std::min(sorted.size(), kMaxThresholds);
-  for (std::size_t i = 1; i <= count; ++i)
+  for (std::size_t i = 1; i <= count; ++i) {
     result.push_back(sorted[i * sorted.size() / count - 1] + 1);
+  }
   return result;
 }
 
@@ -84,11 +85,12 @@ class Search {
   }
 
   void sweep_thresholds() {
-    const bool can = best_.placement != PlacementKind::kReplicated &&
-                     best_.placement != PlacementKind::kSequential;
+    if (best_.placement == PlacementKind::kReplicated ||
+        best_.placement == PlacementKind::kSequential) {
+      return;  // they know no threshold
+    }
     const PlanOptions start = best_;
     for (const std::int64_t threshold : threshold_candidates(model_)) {
-      if (!can) break;
       PlanOptions options = start;
       options.nct_below = threshold;
       consider(options);
