@@ -7,12 +7,12 @@
 #include <fmt/ranges.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/plan/layer_spec.h"
 
 namespace spdkfac {
 namespace {
 
 constexpr std::int64_t kMaxInterval = 1'000'000;
-constexpr std::int64_t kMaxOwners = 16384;
 
 PlanOptions make(const std::string& name, FactorSchedule schedule, Fusion fusion,
                  PlacementKind placement) {
@@ -229,7 +229,7 @@ PlanOptions parse_plan_options(const JsonValue& value, const std::string& algori
   const JsonValue nct_below = object.required("nct_below");
   if (!nct_below.is_null()) options.nct_below = nct_below.integer(0, 1'000'000'000);
   const JsonValue owners = object.required("owners");
-  if (!owners.is_null()) options.owners = static_cast<int>(owners.integer(1, kMaxOwners));
+  if (!owners.is_null()) options.owners = static_cast<int>(owners.integer(1, kMaxWorld));
   options.factor_interval = object.required("factor_interval").integer(1, kMaxInterval);
   options.inverse_interval = object.required("inverse_interval").integer(1, kMaxInterval);
   object.finish();

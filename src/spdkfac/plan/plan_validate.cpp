@@ -77,16 +77,6 @@ void validate_factors(const Plan& plan, const ModelSpec& model, const std::strin
     const LayerSpec& layer = model.layers[static_cast<std::size_t>(factor.layer)];
     const bool is_a = factor.side == FactorSide::kA;
     (is_a ? a : g).mark(factor.layer, place);
-    if (factor.owner && (*factor.owner < 0 || *factor.owner >= plan.world)) {
-      throw ConfigError(fmt::format("{}: owner {} is outside the world of {}; make the plan again",
-                                    place, *factor.owner, plan.world));
-    }
-    if (factor.sends_gradient && !factor.owner) {
-      throw ConfigError(
-          fmt::format("{}: only an owner can exchange its gradient; make the plan "
-                      "again",
-                      place));
-    }
     const std::int64_t expected = is_a ? layer.d_a : layer.d_g;
     if (factor.dim != expected) {
       throw ConfigError(
