@@ -11,33 +11,55 @@ SIMULATE := simulate --compare --model all --cluster paper-64x2080ti --world 64
 FUZZ_SECONDS ?= 60
 SEED ?= 1
 
-.PHONY: help setup test simulate bench fuzz format lint golden clean
+# The demonstration: K-FAC, then SGD, each at its best rate of tools/convergence.py.
+TRAIN := train --model cnn28 --data fashion-mnist --epochs 3 --eval-every 50
+TRAIN_KFAC := $(TRAIN) --algorithm kfac --lr 0.005
+TRAIN_SGD := $(TRAIN) --algorithm sgd --lr 0.05
+
+.PHONY: help setup test train simulate bench convergence fuzz format lint golden clean
 
 help:  ## print this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
-setup:  ## install the Debian packages that are missing
-	@tools/setup.sh
+setup:  ## install the Debian packages and, in .venv, the Python packages that are missing
+	@tools/setup.sh --torch
 
 test: setup  ## build and run all tests, plain and under the sanitizers
 	@start=$$SECONDS; \
 	cmake --workflow --preset dev; \
 	cmake --workflow --preset asan; \
+	cmake --workflow --preset light; \
 	count() { sed -nE "/^\s*$$2=\"([0-9]+)\".*/{s//\1/p;q}" build/$$1/tests.xml; }; \
-	dev=$$(count dev tests); asan=$$(count asan tests); \
-	skipped=$$(($$(count dev skipped) + $$(count asan skipped))); \
-	echo "make test: $$((dev + asan)) tests without a failure ($$dev dev, $$asan asan, $$skipped skipped) in $$((SECONDS - start)) s"
+	dev=$$(count dev tests); asan=$$(count asan tests); light=$$(count light tests); \
+	skipped=$$(($$(count dev skipped) + $$(count asan skipped) + $$(count light skipped))); \
+	echo "make test: $$((dev + asan + light)) tests without a failure ($$dev dev, $$asan asan, $$light light, $$skipped skipped) in $$((SECONDS - start)) s"
 
-simulate: setup  ## predict one iteration of every model and algorithm of the paper
+train: setup  ## train a small network on Fashion-MNIST, with K-FAC and with SGD, and compare
 	@cmake --preset release > /dev/null
 	@cmake --build --preset release --target spdkfac
-	@build/release/bin/spdkfac $(SIMULATE)
+	@mkdir -p out && rm -f out/kfac.jsonl out/sgd.jsonl
+	@build/release/bin/spdkfac $(TRAIN_KFAC) --metrics out/kfac.jsonl
+	@build/release/bin/spdkfac $(TRAIN_SGD) --metrics out/sgd.jsonl
+	@python3 tools/compare_training.py out/kfac.jsonl out/sgd.jsonl
 
-bench: setup  ## measure the planner and the simulator
+simulate:  ## predict one iteration of every model and algorithm of the paper (without LibTorch)
+	@tools/setup.sh
+	@cmake --preset light > /dev/null
+	@cmake --build --preset light --target spdkfac
+	@build/light/bin/spdkfac $(SIMULATE)
+
+bench: setup  ## measure the planner, the simulator and a training step
 	@cmake --preset release > /dev/null
-	@cmake --build --preset release --target planner_bench simulator_bench
+	@cmake --build --preset release --target planner_bench simulator_bench spdkfac
 	@build/release/bin/planner_bench
 	@build/release/bin/simulator_bench
+	@build/release/bin/spdkfac bench step --model resnet18 --input 3x64x64 --batch 8
+	@build/release/bin/spdkfac bench step --model resnet50 --width 0.25 --input 3x64x64 --batch 8
+
+convergence: setup  ## steps and seconds to 90 % with SGD, Adam and K-FAC, tuned alike (an hour)
+	@cmake --preset release > /dev/null
+	@cmake --build --preset release --target spdkfac
+	@python3 tools/convergence.py --out out/convergence.json
 
 fuzz: setup  ## feed broken files to the readers for a minute (FUZZ_SECONDS=60 SEED=1)
 	@cmake --preset asan > /dev/null

@@ -13,6 +13,7 @@ else()
     "SPDKFAC_SANITIZE=${SPDKFAC_SANITIZE} is unknown; pass address, thread or nothing")
 endif()
 if(sanitize)
-  target_compile_options(spdkfac_sanitizers INTERFACE ${sanitize} -fno-omit-frame-pointer)
+  target_compile_options(spdkfac_sanitizers INTERFACE
+    "$<$<COMPILE_LANGUAGE:CXX>:${sanitize};-fno-omit-frame-pointer>")
   target_link_options(spdkfac_sanitizers INTERFACE ${sanitize})
 endif()

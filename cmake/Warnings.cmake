@@ -2,7 +2,7 @@
 # spdkfac_warnings: what every one of our sources is compiled with. Warnings are errors.
 
 add_library(spdkfac_warnings INTERFACE)
-target_compile_options(spdkfac_warnings INTERFACE
+set(warnings
   -Wall
   -Wextra
   -Wpedantic
@@ -15,3 +15,4 @@ target_compile_options(spdkfac_warnings INTERFACE
   -Wno-maybe-uninitialized
   -Wno-stringop-overflow
   -Werror)
+target_compile_options(spdkfac_warnings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${warnings}>")

@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs the Debian packages that the build needs and that are missing. Quiet when all are there.
-# A thing counts as there when its package is installed, or its program or header is found.
+# Installs what the build needs and what is missing: Debian packages and, with --torch, the Python
+# packages of requirements-test.txt in .venv, LibTorch among them. Quiet when all is there. A Debian
+# package counts as there when it is installed, or when its program, header or folder is found.
 set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+with_torch=false
+[[ ${1-} == --torch ]] && with_torch=true
 
 # package, then what it brings: a program or a header.
-readonly needed=(
+needed=(
   "g++ g++"
   "cmake cmake"
   "ninja-build ninja"
@@ -18,6 +23,14 @@ readonly needed=(
   "libgmock-dev gmock/gmock.h"
   "libbenchmark-dev benchmark/benchmark.h"
 )
+if $with_torch; then
+  needed+=(
+    "zlib1g-dev zlib.h"
+    "python3-venv /usr/share/doc/python3-venv"
+    "ca-certificates /etc/ssl/certs/ca-certificates.crt"
+    "dataset-fashion-mnist /usr/share/datasets/fashion-mnist"
+  )
+fi
 # The build works without these: no cache of compilations, no check of the format.
 readonly useful=("ccache ccache" "clang-format clang-format")
 
@@ -27,52 +40,77 @@ present() {
     for prefix in /usr /usr/local ${CMAKE_PREFIX_PATH:+${CMAKE_PREFIX_PATH//[:;]/ }}; do
       [[ -e $prefix/include/$brings ]] && return 0
     done
-  elif command -v "$brings" >/dev/null; then
+  elif [[ $brings == /* && -e $brings ]] || command -v "$brings" >/dev/null; then
     return 0
   fi
   [[ $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) == installed ]]
 }
 
-missing_needed=()
-missing_useful=()
-for entry in "${needed[@]}"; do
-  read -r package brings <<<"$entry"
-  present "$package" "$brings" || missing_needed+=("$package")
-done
-for entry in "${useful[@]}"; do
-  read -r package brings <<<"$entry"
-  present "$package" "$brings" || missing_useful+=("$package")
-done
-missing=("${missing_needed[@]}" "${missing_useful[@]}")
-((${#missing[@]} == 0)) && exit 0
-
-if ! command -v apt-get >/dev/null; then
-  echo "setup: not a Debian system; not found here, by their Debian names: ${missing[*]}"
-  echo "setup: install them if the build asks for them"
-  for tool in cmake ninja python3; do
-    command -v "$tool" >/dev/null || exit 1
+install_debian_packages() {
+  missing_needed=()
+  missing_useful=()
+  for entry in "${needed[@]}"; do
+    read -r package brings <<<"$entry"
+    present "$package" "$brings" || missing_needed+=("$package")
   done
-  exit 0
-fi
+  for entry in "${useful[@]}"; do
+    read -r package brings <<<"$entry"
+    present "$package" "$brings" || missing_useful+=("$package")
+  done
+  missing=("${missing_needed[@]}" "${missing_useful[@]}")
+  ((${#missing[@]} == 0)) && return 0
 
-as_root=()
-if ((EUID != 0)); then
-  if ! sudo -n true 2>/dev/null; then
-    echo "setup: missing: ${missing[*]}; to install them, run" >&2
-    echo "  sudo apt-get update && sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
-    ((${#missing_needed[@]} == 0)) && exit 0
-    exit 1
+  if ! command -v apt-get >/dev/null; then
+    echo "setup: not a Debian system; not found here, by their Debian names: ${missing[*]}"
+    echo "setup: install them if the build asks for them"
+    for tool in cmake ninja python3; do
+      command -v "$tool" >/dev/null || return 1
+    done
+    return 0
   fi
-  as_root=(sudo -n)
-fi
 
-echo "setup: installing ${missing[*]}"
-apt_get() {
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-    apt-get -qq -o DPkg::Lock::Timeout=120 "$@"
+  as_root=()
+  if ((EUID != 0)); then
+    if ! sudo -n true 2>/dev/null; then
+      echo "setup: missing: ${missing[*]}; to install them, run" >&2
+      echo "  sudo apt-get update && sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
+      ((${#missing_needed[@]} == 0)) && return 0
+      return 1
+    fi
+    as_root=(sudo -n)
+  fi
+
+  echo "setup: installing ${missing[*]}"
+  apt_get() {
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+      apt-get -qq -o DPkg::Lock::Timeout=120 "$@"
+  }
+  apt_get update || echo "setup: apt-get update failed; trying with the lists that are here" >&2
+  apt_get install -y --no-install-recommends "${missing[@]}" >/dev/null && return 0
+
+  echo "setup: apt-get could not install ${missing[*]}" >&2
+  ((${#missing_needed[@]} == 0))
 }
-apt_get update || echo "setup: apt-get update failed; trying with the lists that are here" >&2
-apt_get install -y --no-install-recommends "${missing[@]}" >/dev/null && exit 0
 
-echo "setup: apt-get could not install ${missing[*]}" >&2
-((${#missing_needed[@]} == 0)) || exit 1
+# Python packages, once for each version of the lists. A torch that the system's Python has will do
+# where the index cannot be reached; the comparison of models then says what is missing.
+install_python_packages() {
+  local stamp
+  stamp=.venv/.installed-$(cat requirements.txt requirements-test.txt | sha256sum | cut -c1-16)
+  [[ -e $stamp ]] && return 0
+  echo "setup: installing torch and the packages of requirements-test.txt in .venv (about 5 GB)"
+  [[ -x .venv/bin/pip ]] || python3 -m venv .venv
+  if .venv/bin/pip install --quiet --disable-pip-version-check -r requirements-test.txt; then
+    rm -f .venv/.installed-*
+    touch "$stamp"
+  elif python3 -c 'import torch' 2>/dev/null; then
+    echo "setup: pip failed; using the torch of $(command -v python3)" >&2
+    rm -rf .venv
+  else
+    echo "setup: pip could not install the packages; check the network and run this again" >&2
+    return 1
+  fi
+}
+
+install_debian_packages
+if $with_torch; then install_python_packages; fi

@@ -35,7 +35,10 @@ class InstallTest(unittest.TestCase):
                      for path in self.prefix.rglob("*") if path.is_file()}
         data = {f"share/spdkfac/{path.relative_to(ROOT / 'data')}"
                 for kind in ("models", "clusters") for path in (ROOT / "data" / kind).glob("*.json")}
-        self.assertEqual(installed, {"bin/spdkfac"} | data)
+        programs = {"bin/spdkfac"}
+        if Path(PROGRAM).with_name("spdkfac-torch").exists():
+            programs.add("bin/spdkfac-torch")
+        self.assertEqual(installed, programs | data)
 
     def test_installed_program_answers_as_the_built_one(self) -> None:
         link = self.folder / "link"

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include <gmock/gmock.h>
+
 #include "spdkfac/base/error.h"
 
 namespace spdkfac::support {
@@ -16,6 +18,12 @@ std::string config_error(Call call) {
     return error.what();
   }
   return "(no error)";
+}
+
+// Expects a ConfigError whose message contains `part`.
+template <class Call>
+void expect_config_error(Call call, const std::string& part) {
+  EXPECT_THAT(config_error(call), testing::HasSubstr(part));
 }
 
 }  // namespace spdkfac::support

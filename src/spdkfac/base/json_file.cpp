@@ -66,6 +66,13 @@ bool write_all(int descriptor, std::string_view content) {
   return true;
 }
 
+// Makes a rename outlast a power cut, where the file system can.
+void sync_folder(const fs::path& folder) {
+  const FileDescriptor descriptor(
+      ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (descriptor.is_open()) ::fsync(descriptor.get());
+}
+
 // A device or pipe cannot be replaced by a rename, nor should it: think of /dev/null.
 void write_in_place(const fs::path& path, std::string_view content) {
   FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
@@ -132,6 +139,7 @@ void write_file_atomically(const fs::path& path, std::string_view content) {
     ::unlink(temporary.c_str());
     fail_write(path, error);
   }
+  sync_folder(target.parent_path());
 }
 
 }  // namespace spdkfac

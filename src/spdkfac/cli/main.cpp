@@ -44,7 +44,7 @@ void check_verb(const CLI::App& app, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("spdkfac: plan, simulate and explain distributed K-FAC training", "spdkfac");
+  CLI::App app("spdkfac: plan, simulate, explain and run K-FAC training", "spdkfac");
   app.set_version_flag("--version", "spdkfac " SPDKFAC_VERSION);
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
@@ -53,9 +53,11 @@ int main(int argc, char** argv) {
   spdkfac::cli::add_models_verb(app);
   spdkfac::cli::add_clusters_verb(app);
   spdkfac::cli::add_algorithms_verb(app);
+  spdkfac::cli::add_torch_verbs(app);
   app.footer("'spdkfac VERB --help' lists the flags of a verb.");
   try {
     check_verb(app, argc, argv);
+    spdkfac::cli::forward_torch_verb(argc, argv);
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {
     return app.exit(success);  // --help, --version

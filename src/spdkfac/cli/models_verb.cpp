@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "spdkfac/cli/data_files.h"
+#include "spdkfac/cli/layer_table.h"
 #include "spdkfac/cli/listing_verb.h"
 #include "spdkfac/cli/output.h"
 #include "spdkfac/cli/verbs.h"
@@ -55,27 +56,6 @@ void list_models() {
   print(table.text() + "Elements are those of the upper triangles, which travel.\n");
 }
 
-void show_model(const ModelSpec& model) {
-  Table table({{"layer"},
-               {"name", kLeft},
-               {"kind", kLeft},
-               {"d_a"},
-               {"d_g"},
-               {"bias", kLeft},
-               {"positions"},
-               {"gradient elements"},
-               {"tensors"}});
-  for (std::size_t i = 0; i < model.layers.size(); ++i) {
-    const LayerSpec& layer = model.layers[i];
-    table.add_row({std::to_string(i), layer.name,
-                   layer.kind == LayerKind::kConv2d ? "conv2d" : "linear",
-                   std::to_string(layer.d_a), std::to_string(layer.d_g), layer.bias ? "yes" : "no",
-                   std::to_string(layer.positions), std::to_string(layer.gradient_elements()),
-                   std::to_string(layer.gradients.size())});
-  }
-  print(table.text());
-}
-
 }  // namespace
 
 void add_models_verb(CLI::App& app) {
@@ -83,7 +63,7 @@ void add_models_verb(CLI::App& app) {
   add_listing_verb(app, "models", "The layer tables that come with spdkfac",
                    "Show the layers of this model",
                    {.list = list_models,
-                    .show = [read](const std::string& name) { show_model(read(name)); },
+                    .show = [read](const std::string& name) { print(layer_table(read(name))); },
                     .json = [read](const std::string& name) { return to_json(read(name)); }});
 }
 

@@ -12,4 +12,17 @@ void add_models_verb(CLI::App& app);
 void add_clusters_verb(CLI::App& app);
 void add_algorithms_verb(CLI::App& app);
 
+// The verbs on LibTorch, below; or, in the program without it, their names and help only.
+void add_torch_verbs(CLI::App& app);
+// In the program without LibTorch: if argv names one of those verbs, becomes the program with it,
+// which stands beside it; when there is none, a ConfigError says so. Otherwise does nothing.
+void forward_torch_verb(int argc, char** argv);
+
+constexpr const char* kDescribeHelp = "Write the layer table of a model";
+constexpr const char* kTrainHelp = "Train a model with SGD, Adam or K-FAC";
+constexpr const char* kBenchHelp = "Measure this machine";
+void add_describe_verb(CLI::App& app);
+void add_bench_verb(CLI::App& app);
+void add_train_verb(CLI::App& app);
+
 }  // namespace spdkfac::cli

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "spdkfac/base/factor_side.h"
 #include "spdkfac/base/json.h"
 #include "spdkfac/base/trace.h"
 #include "spdkfac/plan/layer_spec.h"
@@ -39,8 +40,6 @@ struct Message {
   Route route;
   bool operator==(const Message&) const = default;
 };
-
-enum class FactorSide { kA, kG };
 
 // Who inverts one factor. Without an owner every worker does (the paper's NCT).
 struct FactorPlacement {

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+# Finds LibTorch as the Python package `torch` ships it, without its own CMake files: those stop on a
+# machine without the CUDA toolkit. Looks in SPDKFAC_TORCH_ROOT, then in .venv, then in python3.
+#
+# Targets: LibTorch::cpu and, when the package was built with CUDA, LibTorch::cuda.
+# Variables: LibTorch_FOUND, LibTorch_ROOT, LibTorch_VERSION, LibTorch_CUDA (its CUDA version or empty)
+
+set(SPDKFAC_TORCH_ROOT "" CACHE PATH "Folder of the Python package torch (or of a LibTorch archive)")
+
+function(spdkfac_torch_of_python interpreter result)
+  set(script "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')")
+  execute_process(COMMAND ${interpreter} -c "${script}"
+    OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  set(${result} "${folder}" PARENT_SCOPE)
+endfunction()
+
+set(LibTorch_ROOT ${SPDKFAC_TORCH_ROOT})
+if(NOT LibTorch_ROOT)
+  foreach(interpreter ${PROJECT_SOURCE_DIR}/.venv/bin/python python3)
+    spdkfac_torch_of_python(${interpreter} LibTorch_ROOT)
+    if(LibTorch_ROOT)
+      break()
+    endif()
+  endforeach()
+endif()
+
+unset(LibTorch_LIBRARY)
+if(LibTorch_ROOT)
+  find_library(LibTorch_LIBRARY torch_cpu PATHS ${LibTorch_ROOT}/lib NO_DEFAULT_PATH NO_CACHE)
+  if(EXISTS ${LibTorch_ROOT}/include/torch/headeronly/version.h)
+    file(STRINGS ${LibTorch_ROOT}/include/torch/headeronly/version.h version
+      REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH)")
+    string(REGEX REPLACE "[^0-9;]" "" version "${version}")
+    string(REPLACE ";" "." LibTorch_VERSION "${version}")
+  endif()
+endif()
+
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(LibTorch
+  REQUIRED_VARS LibTorch_LIBRARY LibTorch_ROOT
+  VERSION_VAR LibTorch_VERSION
+  REASON_FAILURE_MESSAGE
+    "install it with tools/setup.sh, or pass -DSPDKFAC_TORCH_ROOT=<folder of the Python package torch>, or -DSPDKFAC_TORCH=OFF")
+
+if(LibTorch_FOUND AND NOT TARGET LibTorch::cpu)
+  find_package(Threads REQUIRED)
+  add_library(LibTorch::cpu INTERFACE IMPORTED GLOBAL)
+  # Behind the system's headers: the package carries a copy of fmt that is not the system's.
+  foreach(folder include include/torch/csrc/api/include)
+    target_compile_options(LibTorch::cpu INTERFACE
+      "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-idirafter ${LibTorch_ROOT}/${folder}>")
+  endforeach()
+  target_link_libraries(LibTorch::cpu INTERFACE
+    ${LibTorch_ROOT}/lib/libtorch_cpu.so ${LibTorch_ROOT}/lib/libc10.so Threads::Threads)
+
+  set(LibTorch_CUDA "")
+  if(EXISTS ${LibTorch_ROOT}/lib/libtorch_cuda.so)
+    file(STRINGS ${LibTorch_ROOT}/version.py cuda_line REGEX "^cuda[^=]*= '")
+    string(REGEX REPLACE "^cuda[^=]*= '([0-9.]+)'.*" "\\1" LibTorch_CUDA "${cuda_line}")
+    add_library(LibTorch::cuda INTERFACE IMPORTED GLOBAL)
+    # Operators for CUDA register themselves when the library is loaded; nothing names it otherwise.
+    target_link_libraries(LibTorch::cuda INTERFACE LibTorch::cpu
+      -Wl,--push-state,--no-as-needed
+      ${LibTorch_ROOT}/lib/libtorch_cuda.so ${LibTorch_ROOT}/lib/libc10_cuda.so
+      -Wl,--pop-state)
+  endif()
+endif()

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "spdkfac/base/error.h"
+#include "spdkfac/cli/layer_table.h"
+#include "spdkfac/cli/output.h"
+#include "spdkfac/cli/shape.h"
+#include "spdkfac/cli/verbs.h"
+#include "spdkfac/models/model.h"
+#include "spdkfac/runtime/describe.h"
+
+namespace spdkfac::cli {
+namespace {
+
+struct Flags {
+  std::string model;
+  std::optional<std::int64_t> batch;
+  std::optional<std::string> input;
+  ModelOptions options;
+  std::string out;
+  bool json = false;
+};
+
+ModelSpec describe_model(const Flags& flags) {
+  const ModelInfo& info = model_info(flags.model);
+  const auto input = flags.input ? parse_shape("--input", *flags.input) : info.input;
+  ModelOptions options = flags.options;
+  options.channels = input[0];
+  const std::shared_ptr<Model> model = make_model(flags.model, options);
+  try {
+    return describe(
+        flags.model, *model, [&](at::Tensor images) { return model->forward(std::move(images)); },
+        flags.batch.value_or(info.batch), input);
+  } catch (const c10::Error& error) {
+    throw ConfigError(fmt::format("describe: {} does not take images of {} ({}); try {}",
+                                  flags.model, fmt::join(input, "x"),
+                                  error.what_without_backtrace(), fmt::join(info.input, "x")));
+  }
+}
+
+void run(const Flags& flags) {
+  const ModelSpec model = describe_model(flags);
+  if (!flags.out.empty()) write_file_atomically(flags.out, to_json(model).dump(1) + "\n");
+  if (flags.json) {
+    print_json(to_json(model));
+  } else if (flags.out.empty()) {
+    print(layer_table(model));
+  } else {
+    print(fmt::format("{}: {} layers, {} parameters\n", flags.out, model.layers.size(),
+                      model.parameters));
+  }
+}
+
+}  // namespace
+
+void add_describe_verb(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("describe", kDescribeHelp);
+  const auto flags = std::make_shared<Flags>();
+  std::vector<std::string> names;
+  for (const ModelInfo& info : model_infos()) names.push_back(info.name);
+  verb->add_option("--model", flags->model, fmt::format("One of {}", fmt::join(names, ", ")))
+      ->required();
+  verb->add_option("--batch", flags->batch, "Examples of a batch, for the table")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}));
+  verb->add_option("--input", flags->input, "Channels x height x width, such as 3x224x224");
+  verb->add_option("--width", flags->options.width, "Multiplies the channels of hidden layers");
+  verb->add_option("--classes", flags->options.classes, "Classes, other than the model's own");
+  verb->add_option("--out", flags->out, "Write the table to this file, for --model-file");
+  verb->add_flag("--json", flags->json, "Print the table as JSON");
+  verb->callback([flags] { run(*flags); });
+}
+
+}  // namespace spdkfac::cli

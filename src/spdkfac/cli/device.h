@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include <c10/core/Device.h>
+
+namespace spdkfac::cli {
+
+// `cpu` or `cuda`; a GPU that is not there is a ConfigError that says whether the build or the
+// machine lacks it.
+c10::Device find_device(const std::string& name);
+
+// Waits until the device has done everything that was queued.
+void synchronize(c10::Device device);
+
+}  // namespace spdkfac::cli

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "spdkfac/base/json.h"
+#include "spdkfac/runtime/kfac_options.h"
+
+namespace spdkfac::cli {
+
+struct StepBenchOptions {
+  std::string model = "resnet50";
+  double width = 1;
+  std::vector<std::int64_t> input;  // channels, height, width
+  std::int64_t batch = 0;
+  std::string device = "cpu";
+  bool tf32 = false;  // CUDA: products and convolutions in tf32
+  int threads = 0;    // 0: torch's choice
+  std::int64_t steps = 20;
+  std::int64_t warmup = 3;
+  KfacOptions kfac;
+};
+
+// Seconds of each measured step, in order.
+struct StepSamples {
+  std::string name;
+  std::vector<double> seconds;
+};
+
+struct StepBenchResult {
+  // sgd; capture (the operators are watched, no factor is computed); kfac; kfac with tracing.
+  std::vector<StepSamples> variants;
+  // Medians of the traced steps by category, in milliseconds.
+  std::vector<std::pair<std::string, double>> parts;
+  // The library calls alone that the largest parts consist of, in milliseconds: the products of all
+  // factors on ready patches, the factorisations and inversions, the preconditioning products.
+  std::vector<std::pair<std::string, double>> calls_alone;
+  std::int64_t peak_bytes_sgd = 0;  // CUDA only
+  std::int64_t peak_bytes_kfac = 0;
+};
+
+// Runs one step of each variant in turn, again and again, so that a slow moment of the machine hits
+// all of them.
+StepBenchResult bench_step(const StepBenchOptions& options);
+
+std::string to_text(const StepBenchOptions& options, const StepBenchResult& result);
+Json to_json(const StepBenchOptions& options, const StepBenchResult& result);
+
+}  // namespace spdkfac::cli

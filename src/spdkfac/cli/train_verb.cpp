@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "spdkfac/base/error.h"
+#include "spdkfac/cli/output.h"
+#include "spdkfac/cli/shape.h"
+#include "spdkfac/cli/trainer.h"
+#include "spdkfac/cli/verbs.h"
+#include "spdkfac/models/model.h"
+#include "spdkfac/plan/plan_options.h"
+
+namespace spdkfac::cli {
+namespace {
+
+constexpr std::int64_t kMaxSteps = 1'000'000'000;
+constexpr std::int64_t kDefaultEpochs = 3;
+// Fresh factors are worth more than fresh inverses (docs/training.md).
+constexpr std::int64_t kDefaultInverseInterval = 5;
+constexpr std::int64_t kMaxSyntheticExamples = 100'000'000;  // their order fits into memory
+constexpr std::int64_t kMaxPatchMegabytes = 1 << 20;
+
+const std::vector<std::string> kKfacFlags = {
+    "--damping", "--damping-mode",    "--running-average",  "--identity-start", "--convention",
+    "--kl-clip", "--factor-interval", "--inverse-interval", "--patch-memory",   "--trace"};
+const std::vector<std::string> kSyntheticFlags = {"--synthetic-examples", "--input", "--classes"};
+
+// CLI::Range lets NaN pass and prints six decimals.
+CLI::Validator number(double min, double max) {
+  return CLI::Validator(
+      [min, max](const std::string& text) {
+        double value = 0;
+        if (CLI::detail::lexical_cast(text, value) && value >= min && value <= max) {
+          return std::string();
+        }
+        return fmt::format("Value {} not in range {} to {}", text, min, max);
+      },
+      "");
+}
+
+CLI::Range count(std::int64_t min, std::int64_t max) { return CLI::Range(min, max); }
+
+[[noreturn]] void fail_conflict(const std::string& first, const std::string& second) {
+  throw ConfigError(
+      fmt::format("flags: {} and {} do not go together; drop one of them", first, second));
+}
+
+struct TrainVerb {
+  TrainOptions options;
+  std::optional<std::string> input;
+  std::optional<std::int64_t> batch;
+  std::optional<double> learning_rate;
+  std::string optimizer = "sgd";
+  std::string schedule = "constant";
+  std::string damping_mode = "pi";
+  std::string convention = "kfc";
+  std::optional<std::int64_t> inverse_interval;
+  std::int64_t patch_megabytes = 0;
+  CLI::App* verb = nullptr;
+
+  bool given(const std::string& flag) const { return verb->count(flag) > 0; }
+  void forbid(const std::vector<std::string>& flags, const std::string& beside) const {
+    for (const std::string& flag : flags) {
+      if (given(flag)) fail_conflict(beside, flag);
+    }
+  }
+
+  void add_flags();
+  void check_algorithm() const;
+  void check_flags() const;
+  TrainOptions resolve() const;
+  void run() const;
+};
+
+void TrainVerb::add_flags() {
+  std::string group = "Model and data";
+  const auto option = [&](const char* flag, auto& field, const std::string& help,
+                          const char* type) {
+    return verb->add_option(flag, field, help)->type_name(type)->group(group);
+  };
+  std::vector<std::string> names;
+  for (const ModelInfo& info : model_infos()) names.push_back(info.name);
+  option("--model", options.model, fmt::format("{}; default cnn28", fmt::join(names, ", ")),
+         "NAME");
+  option("--width", options.width, "Multiplies the channels of hidden layers", "X")
+      ->check(number(0.001, 16));
+  option("--data", options.data, "fashion-mnist (default), cifar10 or synthetic", "NAME")
+      ->check(CLI::IsMember({"fashion-mnist", "cifar10", "synthetic"}));
+  option("--data-dir", options.data_dir, "Folder of the data's files", "DIR");
+  option("--synthetic-examples", options.synthetic_examples,
+         "To train on; a fifth as many to test; default 5120", "N")
+      ->check(count(1, kMaxSyntheticExamples));
+  option("--input", input, "Of synthetic images; default: the model's", "CxHxW");
+  option("--classes", options.classes, "Of synthetic images; default: the model's", "N")
+      ->check(count(1, 1'000'000));
+  verb->add_flag("--augment", options.augment, "Shift and mirror training images at random")
+      ->group(group);
+
+  group = "Training";
+  option("--algorithm", options.algorithm, "kfac (default) or sgd", "NAME");
+  option("--optimizer", optimizer, "Under K-FAC or alone: sgd (default) or adam", "NAME")
+      ->check(CLI::IsMember(optimizer_names()));
+  option("--batch", batch, "Examples of a step; default: the model's", "N")
+      ->check(count(1, 1'000'000));
+  option("--epochs", options.epochs, "Default 3, or what --max-steps needs", "N")
+      ->check(count(1, 1'000'000));
+  option("--max-steps", options.max_steps, "Stop after so many", "N")->check(count(1, kMaxSteps));
+  option("--lr", learning_rate, "Default 0.003 (kfac), 0.05 (sgd), 0.001 (adam)", "RATE")
+      ->check(number(1e-12, 1e6));
+  option("--momentum", options.momentum, "Of sgd; default 0.9", "X")->check(number(0, 0.99999));
+  option("--weight-decay", options.weight_decay, "Default 0", "X")->check(number(0, 1e3));
+  option("--schedule", schedule, "Of the learning rate: constant (default), cosine, step", "WORD")
+      ->check(CLI::IsMember(schedule_names()));
+  option("--warmup-steps", options.warmup_steps, "In which the learning rate rises", "N")
+      ->check(count(0, kMaxSteps));
+  option("--seed", options.seed, "Of everything random; default 1", "N")
+      ->check(count(0, std::numeric_limits<std::int64_t>::max()));
+  option("--device", options.device, "cpu (default) or cuda", "NAME")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  option("--threads", options.threads, "Of the CPU; default: torch's choice", "N")
+      ->check(CLI::Range(1, 4096));
+
+  group = "K-FAC";
+  option("--damping", options.kfac.damping, "Default 0.01", "X")->check(number(0, 1e6));
+  option("--damping-mode", damping_mode, "plain or pi (default)", "WORD")
+      ->check(CLI::IsMember(damping_names()));
+  option("--running-average", options.kfac.running_average, "Share of the old; default 0.95", "X")
+      ->check(number(0, 1));
+  verb->add_flag("--identity-start", options.kfac.identity_start,
+                 "The running average starts from the identity")
+      ->group(group);
+  option("--convention", convention, "Scale of factors: kfc (default), paper, kfac-pytorch", "WORD")
+      ->check(CLI::IsMember(convention_names()));
+  option("--kl-clip", options.kfac.kl_clip, "Limit of an update; 0: none; default 0.001", "X")
+      ->check(number(0, 1e6));
+  option("--factor-interval", options.kfac.factor_interval, "Steps between new factors; default 1",
+         "N")
+      ->check(count(1, 1'000'000));
+  option("--inverse-interval", inverse_interval, "Steps between new inverses; default 5", "N")
+      ->check(count(1, 1'000'000));
+  option("--patch-memory", patch_megabytes, "For the patches of a convolution; default 256", "MB")
+      ->check(count(1, kMaxPatchMegabytes));
+
+  group = "Output";
+  option("--eval-every", options.eval_every, "Also test after every so many steps", "STEPS")
+      ->check(count(1, kMaxSteps));
+  option("--target-accuracy", options.target_accuracy, "Stop when a test reaches it", "SHARE")
+      ->check(number(1e-6, 1));
+  option("--metrics", options.metrics, "Append a JSON line for each epoch and test", "FILE");
+  option("--trace", options.trace, "Write the last step for ui.perfetto.dev", "FILE");
+  verb->add_flag("--json", options.json, "Print a summary as JSON; the table goes to stderr")
+      ->group(group);
+
+  group = "Checkpoints";
+  option("--checkpoint-dir", options.checkpoint_dir, "Folder of this run's checkpoints", "DIR");
+  option("--checkpoint-every", options.checkpoint_every, "Default: after each epoch", "STEPS")
+      ->check(count(1, kMaxSteps));
+  option("--keep", options.keep, "The newest so many checkpoints; default 3", "N")
+      ->check(CLI::Range(1, 1'000'000));
+  verb->add_flag("--resume", options.resume, "Continue from the newest checkpoint")->group(group);
+}
+
+void TrainVerb::check_algorithm() const {
+  if (options.algorithm == "sgd" || options.algorithm == "kfac") return;
+  bool known = options.algorithm == kAutoAlgorithm;
+  for (const AlgorithmInfo& info : named_algorithms()) known |= info.name == options.algorithm;
+  if (known) {
+    throw ConfigError(
+        fmt::format("flags: --algorithm {} needs several workers, and training on several is not "
+                    "there yet; use kfac or sgd",
+                    options.algorithm));
+  }
+  throw ConfigError(
+      fmt::format("algorithm: unknown name \"{}\"; choose kfac or sgd", options.algorithm));
+}
+
+void TrainVerb::check_flags() const {
+  check_algorithm();
+  if (options.algorithm == "sgd") forbid(kKfacFlags, "--algorithm sgd");
+  if (optimizer == "adam") forbid({"--momentum"}, "--optimizer adam");
+  if (options.data == "synthetic") {
+    forbid({"--data-dir"}, "--data synthetic");
+  } else {
+    forbid(kSyntheticFlags, "--data " + options.data);
+  }
+  if (options.data == "cifar10" && options.data_dir.empty()) {
+    throw ConfigError(
+        "flags: --data cifar10 needs --data-dir; it must hold the files of "
+        "cifar-10-binary.tar.gz");
+  }
+  if (options.checkpoint_dir.empty()) {
+    for (const char* flag : {"--checkpoint-every", "--keep", "--resume"}) {
+      if (given(flag)) {
+        throw ConfigError(fmt::format("flags: {} needs --checkpoint-dir; name the folder", flag));
+      }
+    }
+  }
+}
+
+TrainOptions TrainVerb::resolve() const {
+  check_flags();
+  const ModelInfo& model = model_info(options.model);
+  TrainOptions result = options;
+  const std::vector<std::int64_t> shape = input ? parse_shape("--input", *input) : model.input;
+  result.input = {shape.at(0), shape.at(1), shape.at(2)};
+  if (result.classes == 0) result.classes = model.classes;
+  result.batch = batch.value_or(model.batch);
+  if (result.epochs == 0 && result.max_steps == 0) result.epochs = kDefaultEpochs;
+  const auto choose = [](const std::vector<std::string>& names, const std::string& name,
+                         auto& field) {
+    field = static_cast<std::decay_t<decltype(field)>>(std::find(names.begin(), names.end(), name) -
+                                                       names.begin());
+  };
+  choose(optimizer_names(), optimizer, result.optimizer);
+  choose(schedule_names(), schedule, result.schedule);
+  const double sgd_rate = result.second_order() ? 0.003 : 0.05;
+  result.learning_rate =
+      learning_rate.value_or(result.optimizer == BaseOptimizer::kAdam ? 0.001 : sgd_rate);
+
+  choose(damping_names(), damping_mode, result.kfac.damping_mode);
+  choose(convention_names(), convention, result.kfac.convention);
+  // Inverses of unchanged factors would not change: at least as many steps, and a multiple.
+  const std::int64_t interval = result.kfac.factor_interval;
+  result.kfac.inverse_interval =
+      inverse_interval.value_or((kDefaultInverseInterval + interval - 1) / interval * interval);
+  if (patch_megabytes > 0) result.kfac.patch_memory = kMebibyte * patch_megabytes;
+  result.kfac.trace = !result.trace.empty();
+  if (result.second_order()) validate(result.kfac);
+  return result;
+}
+
+void TrainVerb::run() const {
+  TrainResult result;
+  try {
+    result = train(resolve());
+  } catch (const c10::OutOfMemoryError& error) {
+    throw Error(
+        fmt::format("train: the device's memory is full ({}); lower --batch, --width or "
+                    "--patch-memory",
+                    error.what_without_backtrace()));
+  } catch (const c10::Error& error) {
+    throw Error(fmt::format("torch: {}", error.what_without_backtrace()));
+  }
+  if (options.json) print_json(result.summary);
+  constexpr int kSignalExit = 128;
+  if (result.signal != 0) std::exit(kSignalExit + result.signal);
+}
+
+}  // namespace
+
+void add_train_verb(CLI::App& app) {
+  const auto state = std::make_shared<TrainVerb>();
+  state->verb = app.add_subcommand("train", kTrainHelp);
+  state->add_flags();
+  state->verb->footer("Example: spdkfac train --data fashion-mnist --epochs 3");
+  state->verb->callback([state] { state->run(); });
+}
+
+}  // namespace spdkfac::cli

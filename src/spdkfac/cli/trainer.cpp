@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/cli/trainer.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include "spdkfac/base/error.h"
+#include "spdkfac/cli/interrupt.h"
+#include "spdkfac/cli/train_output.h"
+#include "spdkfac/cli/train_report.h"
+#include "spdkfac/cli/train_state.h"
+#include "spdkfac/cli/training.h"
+#include "spdkfac/data/batches.h"
+
+namespace spdkfac::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Epochs and steps as given; one of both may be open.
+std::int64_t total_steps(const TrainOptions& options, std::int64_t steps_per_epoch) {
+  const std::int64_t by_epochs = options.epochs * steps_per_epoch;
+  if (options.max_steps == 0) return by_epochs;
+  return options.epochs == 0 ? options.max_steps : std::min(by_epochs, options.max_steps);
+}
+
+// A long run must not end with a path that could never be written.
+void check_trace(const std::string& path) {
+  if (path.empty()) return;
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (::access(folder.empty() ? "." : folder.c_str(), W_OK) == 0) return;
+  throw ConfigError(fmt::format("{}: cannot be written ({}); check the path of --trace", path,
+                                std::strerror(errno)));
+}
+
+class Trainer {
+ public:
+  explicit Trainer(const TrainOptions& options);
+  TrainResult run();
+
+ private:
+  void begin();
+  void train_step(const Batches& batches);
+  void after_step();
+  // Brings time and loss since the last call into the position. On CUDA this waits for the device.
+  void settle();
+  void show_progress();
+  void save_checkpoint();
+  TrainStatus status();
+  TrainResult finish();
+  bool end_of_epoch() const { return position_.step % per_epoch_ == 0; }
+  bool due(std::int64_t interval) const { return interval > 0 && position_.step % interval == 0; }
+  bool done() const {
+    return position_.step >= total_ || target_reached_ || interrupt_.signal() != 0;
+  }
+
+  const TrainOptions& options_;
+  TrainOutput output_;
+  MetricsFile metrics_;
+  std::optional<CheckpointFolder> checkpoints_;
+  Training training_;
+  std::int64_t per_epoch_;
+  std::int64_t total_;
+  LearningRate rate_;
+  Settings settings_;
+  Interrupt interrupt_;
+
+  TrainPosition position_;
+  Clock::time_point since_;               // what is not in the position yet
+  at::Tensor loss_;                       // sum of what is not in the position yet, on the device
+  std::optional<Evaluation> evaluation_;  // of the last evaluated step
+  bool target_reached_ = false;
+  std::int64_t saved_step_ = -1;
+};
+
+Trainer::Trainer(const TrainOptions& options)
+    : options_(options),
+      output_(options.json),
+      metrics_(options.metrics),
+      training_(make_training(options)),
+      per_epoch_(training_.train.size / options.batch),
+      total_(total_steps(options, per_epoch_)),
+      rate_{options.learning_rate, options.schedule, options.warmup_steps, total_},
+      settings_(settings_of(options, total_)),
+      loss_(torch::zeros({}, at::TensorOptions(at::kDouble).device(training_.device))) {
+  settings_.emplace_back("training examples", std::to_string(training_.train.size));
+  if (!options.checkpoint_dir.empty()) checkpoints_.emplace(options.checkpoint_dir, options.keep);
+}
+
+void Trainer::begin() {
+  training_.model->train();
+  output_.line(header_text(options_, training_, total_));
+  if (!checkpoints_) return;
+  if (!options_.resume) {
+    const auto files = checkpoints_->files();
+    if (files.empty()) return;
+    throw ConfigError(fmt::format(
+        "{}: holds checkpoints of an earlier run ({}); pass --resume to continue it, or another "
+        "--checkpoint-dir",
+        options_.checkpoint_dir, files.front().filename().string()));
+  }
+  const auto resumed = load_newest(*checkpoints_, training_, settings_,
+                                   [&](const std::string& text) { output_.warning(text); });
+  if (!resumed) {
+    output_.line(fmt::format("no checkpoint in {}, starting from the beginning",
+                             checkpoints_->path().string()));
+    return;
+  }
+  position_ = resumed->position;
+  saved_step_ = position_.step;
+  output_.line(fmt::format("continuing from {} after {} steps", resumed->file, position_.step));
+  if (options_.target_accuracy > 0) {
+    evaluation_ = evaluate(training_, options_.batch);
+    target_reached_ = evaluation_->accuracy >= options_.target_accuracy;
+  }
+}
+
+void Trainer::train_step(const Batches& batches) {
+  const Batch batch = batches.at(position_.step % per_epoch_);
+  const double rate = learning_rate_at(rate_, position_.step);
+  training_.optimizer->zero_grad();
+  const at::Tensor loss =
+      at::cross_entropy_loss(training_.model->forward(batch.images), batch.labels);
+  loss.backward();
+  if (training_.kfac) training_.kfac->step(rate);
+  for (auto& group : training_.optimizer->param_groups()) group.options().set_lr(rate);
+  training_.optimizer->step();
+  loss_.add_(loss.detach(), batch.size());
+  ++position_.step;
+  position_.examples += batch.size();
+}
+
+void Trainer::settle() {
+  const double loss = loss_.item<double>();
+  loss_.zero_();
+  const Clock::time_point now = Clock::now();
+  const double seconds = std::chrono::duration<double>(now - since_).count();
+  since_ = now;
+  position_.seconds += seconds;
+  position_.epoch_seconds += seconds;
+  position_.loss_sum += loss;
+  if (!std::isfinite(loss)) {
+    throw NumericalError(fmt::format(
+        "train: the loss is {} at step {} (learning rate {}); lower --lr{}", loss, position_.step,
+        learning_rate_at(rate_, position_.step - 1),
+        training_.kfac ? ", raise --damping or lower --kl-clip" : " or use --warmup-steps"));
+  }
+}
+
+void Trainer::show_progress() {
+  const TrainStatus now = status();
+  output_.progress(
+      {.epoch = (position_.step - 1) / per_epoch_ + 1,
+       .batch = (position_.step - 1) % per_epoch_ + 1,
+       .batches = per_epoch_,
+       .steps_left = total_ - position_.step,
+       .steps_per_second = now.images_per_second() / static_cast<double>(options_.batch),
+       .images_per_second = now.images_per_second(),
+       .loss = now.train_loss()});
+}
+
+TrainStatus Trainer::status() {
+  TrainStatus result{.options = options_, .position = position_, .steps_per_epoch = per_epoch_};
+  result.learning_rate = learning_rate_at(rate_, std::max<std::int64_t>(position_.step - 1, 0));
+  result.evaluation = evaluation_;
+  return result;
+}
+
+void Trainer::after_step() {
+  if (training_.device.is_cpu() || output_.progress_due()) settle();
+  if (output_.progress_due()) show_progress();
+  evaluation_.reset();
+  if (end_of_epoch() || due(options_.eval_every) || position_.step == total_) {
+    settle();
+    evaluation_ = evaluate(training_, options_.batch);
+    target_reached_ =
+        options_.target_accuracy > 0 && evaluation_->accuracy >= options_.target_accuracy;
+    TrainStatus now = status();
+    if (training_.kfac) now.counters = training_.kfac->counters();
+    output_.row(row_of(now));
+    if (due(options_.eval_every)) metrics_.append(eval_json(now));
+    if (end_of_epoch() || position_.step == total_ || target_reached_) {
+      metrics_.append(epoch_json(now));
+    }
+    if (end_of_epoch()) {
+      position_.loss_sum = position_.epoch_seconds = 0;
+      position_.examples = 0;
+    }
+    since_ = Clock::now();
+  }
+  const bool by_interval =
+      options_.checkpoint_every > 0 ? due(options_.checkpoint_every) : end_of_epoch();
+  if (checkpoints_ && by_interval) save_checkpoint();
+}
+
+void Trainer::save_checkpoint() {
+  if (saved_step_ == position_.step) return;
+  settle();
+  checkpoints_->save(position_.step, save_state(training_, position_, settings_));
+  saved_step_ = position_.step;
+  since_ = Clock::now();
+}
+
+TrainResult Trainer::run() {
+  begin();
+  since_ = Clock::now();
+  while (!done()) {
+    const Batches batches(training_.train, {.batch = options_.batch,
+                                            .shuffle = true,
+                                            .augment = options_.augment,
+                                            .seed = options_.seed,
+                                            .epoch = position_.step / per_epoch_,
+                                            .device = training_.device});
+    do {
+      train_step(batches);
+      after_step();
+    } while (!done() && !end_of_epoch());
+  }
+  return finish();
+}
+
+TrainResult Trainer::finish() {
+  if (checkpoints_ && position_.step > 0) save_checkpoint();
+  TrainResult result;
+  result.signal = interrupt_.signal();
+  std::string ended_by = target_reached_ ? "target" : "end";
+  if (result.signal != 0) {
+    ended_by = result.signal == SIGINT ? "SIGINT" : "SIGTERM";
+    output_.line(fmt::format("stopped by {} after {} of {} steps; {}", ended_by, position_.step,
+                             total_,
+                             checkpoints_ ? "to continue, give the same command with --resume"
+                                          : "nothing was saved, for lack of --checkpoint-dir"));
+  } else if (!evaluation_) {  // a finished run was continued
+    evaluation_ = evaluate(training_, options_.batch);
+    output_.row(row_of(status()));
+  }
+  if (target_reached_) {
+    output_.line(fmt::format("accuracy of {:.2f} % reached after {} steps and {:.1f} s",
+                             100 * evaluation_->accuracy, position_.step, position_.seconds));
+  }
+  TrainStatus now = status();
+  if (training_.kfac) {
+    now.counters = training_.kfac->counters();
+    const std::string trouble = trouble_text(*now.counters);
+    if (!trouble.empty()) output_.line(trouble);
+    if (!options_.trace.empty()) {
+      std::ostringstream text;
+      training_.kfac->trace().write_perfetto(text);
+      write_file_atomically(options_.trace, text.str());
+    }
+  }
+  result.summary = summary_json(now, training_, ended_by);
+  return result;
+}
+
+}  // namespace
+
+TrainResult train(const TrainOptions& options) {
+  check_trace(options.trace);
+  return Trainer(options).run();
+}
+
+}  // namespace spdkfac::cli

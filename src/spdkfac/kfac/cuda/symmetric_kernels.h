@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_runtime_api.h>
+
+namespace spdkfac {
+
+// A batch of row-major square matrices; strides in elements.
+struct SquareBatch {
+  std::int64_t groups = 1;
+  std::int64_t dim = 0;
+  std::int64_t group_stride = 0;
+  std::int64_t row_stride = 0;
+};
+
+// Both queue one kernel on `stream` and return its launch status.
+template <class Scalar>
+cudaError_t launch_pack_upper(const Scalar* matrix, SquareBatch shape, Scalar* packed,
+                              cudaStream_t stream);
+template <class Scalar>
+cudaError_t launch_unpack_upper(const Scalar* packed, SquareBatch shape, Scalar* matrix,
+                                cudaStream_t stream);
+
+}  // namespace spdkfac

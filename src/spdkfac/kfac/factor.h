@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "spdkfac/base/factor_side.h"
+#include "spdkfac/base/units.h"
+
+namespace spdkfac {
+
+// How a convolution was called.
+struct ConvGeometry {
+  std::array<std::int64_t, 2> kernel{1, 1};
+  std::array<std::int64_t, 2> stride{1, 1};
+  std::array<std::int64_t, 2> padding{0, 0};
+  std::array<std::int64_t, 2> dilation{1, 1};
+  std::int64_t groups = 1;
+  bool operator==(const ConvGeometry&) const = default;
+};
+
+// How sums over examples and positions become factors (docs/numerics.md). With N examples, S
+// positions and g the gradient of one example's loss:
+//   kKfc           A = Σããᵀ/N        G = Σggᵀ/(N·S)
+//   kPaper         A = Σããᵀ/(N·S²)   G = S·Σggᵀ/N
+//   kKfacPytorch   A = Σããᵀ/(N·S³)   G = Σggᵀ/(N³·S³); Linear: Σããᵀ/(N·S), Σggᵀ/(N³·S)
+enum class Convention { kKfc, kPaper, kKfacPytorch };
+const std::vector<std::string>& convention_names();  // kfc, paper, kfac-pytorch
+
+// A layer's call seen as numbers: what scaling and the shape of factors depend on. Without a
+// geometry the layer is Linear: [leading dimensions…, features].
+struct LayerUse {
+  std::optional<ConvGeometry> conv;
+  bool bias = false;
+  std::int64_t examples = 0;
+  std::int64_t positions = 1;
+
+  std::int64_t groups() const { return conv ? conv->groups : 1; }
+};
+// Examples and positions from the input of a call; a shape that cannot be is an InternalError.
+LayerUse layer_use(const at::Tensor& input, const std::optional<ConvGeometry>& conv, bool bias);
+
+// A factor is the product of a part that depends on the positions of a call and a part that depends
+// on all examples of a step. Products of G are those of the gradient of the mean loss.
+double position_scale(Convention convention, FactorSide side, const LayerUse& use);
+double example_scale(Convention convention, FactorSide side, std::int64_t examples);
+
+// Adds scale·Σããᵀ over examples and positions to `sum` [groups, d_a, d_a], of which only the upper
+// triangles are meant: below them anything may be written. ã is a patch in (channel, row, column)
+// order, then 1 with a bias. At most `patch_memory` of patches is held at once (at least one output
+// row of one example).
+void add_input_products(const at::Tensor& input, const LayerUse& use, double scale,
+                        Bytes patch_memory, at::Tensor& sum);
+
+// Adds scale·Σ∇∇ᵀ of the gradient of a layer's output to `sum` [groups, d_g, d_g], likewise.
+void add_gradient_products(const at::Tensor& gradient, const LayerUse& use, double scale,
+                           Bytes patch_memory, at::Tensor& sum);
+
+// The whole factor of one call, both triangles, [groups, d, d]. `gradient` is that of the loss
+// averaged over the examples.
+constexpr Bytes kDefaultPatchMemory = 256 * kMebibyte;
+at::Tensor input_factor(const at::Tensor& input, const LayerUse& use,
+                        Convention convention = Convention::kKfc,
+                        Bytes patch_memory = kDefaultPatchMemory);
+at::Tensor gradient_factor(const at::Tensor& gradient, const LayerUse& use,
+                           Convention convention = Convention::kKfc,
+                           Bytes patch_memory = kDefaultPatchMemory);
+
+}  // namespace spdkfac

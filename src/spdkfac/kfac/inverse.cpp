@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/kfac/inverse.h"
+
+#include <cmath>
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include "spdkfac/base/check.h"
+
+namespace spdkfac {
+namespace {
+
+constexpr double kBoost = 10;
+const double kMaxBoost = std::pow(kBoost, kInverseRetries);
+
+// Mean of each group's diagonal.
+at::Tensor mean_diagonal(const at::Tensor& factor) { return factor.diagonal(0, 1, 2).mean(-1); }
+
+// The damped copy that the factorisation overwrites; LAPACK and cuSOLVER see the upper triangle.
+at::Tensor damped(const at::Tensor& factor, const at::Tensor& damping) {
+  at::Tensor matrix = factor.clone();
+  matrix.diagonal(0, -2, -1).add_(damping.unsqueeze(-1));
+  return matrix;
+}
+
+// Whether each group's factorisation went well; an infinite factor can pass unseen by info.
+at::Tensor succeeded(const at::Tensor& cholesky, const at::Tensor& info) {
+  return info.eq(0).logical_and_(cholesky.diagonal(0, -2, -1).isfinite().all(-1));
+}
+
+void retry_group(const at::Tensor& factor, at::Tensor damping, Inverse& inverse,
+                 std::int64_t group) {
+  int failures = 1;
+  for (; failures <= kInverseRetries; ++failures) {
+    damping = damping * kBoost;
+    const auto [upper, info] = at::linalg_cholesky_ex(damped(factor, damping), /*upper=*/true);
+    if (!succeeded(upper, info).item<bool>()) continue;
+    inverse.value[group].copy_(at::cholesky_inverse(upper, /*upper=*/true));
+    break;
+  }
+  inverse.failures[group] = failures;
+  inverse.kept[group] = failures > kInverseRetries;
+}
+
+// All groups at once, then the failed ones again, each with more damping.
+void refresh_on_cpu(const at::Tensor& factor, const at::Tensor& damping, Inverse& inverse) {
+  const auto [upper, info] = at::linalg_cholesky_ex(damped(factor, damping), /*upper=*/true);
+  const at::Tensor good = succeeded(upper, info);
+  inverse.failures.zero_();
+  inverse.kept.zero_();
+  if (good.all().item<bool>()) {
+    at::cholesky_inverse_out(inverse.value, upper, /*upper=*/true);
+    return;
+  }
+  for (std::int64_t group = 0; group < factor.size(0); ++group) {
+    if (good[group].item<bool>()) {
+      inverse.value[group].copy_(at::cholesky_inverse(upper[group], /*upper=*/true));
+    } else {
+      retry_group(factor[group], damping[group], inverse, group);
+    }
+  }
+}
+
+// Without a look from the host: a failed group keeps its value and is damped more next time.
+void refresh_on_device(const at::Tensor& factor, const at::Tensor& damping, Inverse& inverse) {
+  const auto [upper, info] =
+      at::linalg_cholesky_ex(damped(factor, damping * inverse.boost), /*upper=*/true);
+  const at::Tensor failed = succeeded(upper, info).logical_not_();
+  // Solved against the identity, it is symmetric up to rounding only.
+  const at::Tensor solved = at::cholesky_inverse(upper, /*upper=*/true);
+  const at::Tensor fresh = (solved + solved.mT()).mul_(0.5);
+  inverse.value.copy_(at::where(failed.view({-1, 1, 1}), inverse.value, fresh));
+  inverse.failures.copy_(failed);
+  inverse.kept.copy_(failed);
+  inverse.boost.copy_(at::where(failed, (inverse.boost * kBoost).clamp_max(kMaxBoost),
+                                at::ones_like(inverse.boost)));
+}
+
+}  // namespace
+
+const std::vector<std::string>& damping_names() {
+  static const std::vector<std::string> names = {"plain", "pi"};
+  return names;
+}
+
+std::pair<at::Tensor, at::Tensor> damping_of(const at::Tensor& factor_a, const at::Tensor& factor_g,
+                                             Damping mode, double gamma) {
+  const at::Tensor mean_a = mean_diagonal(factor_a);
+  const at::Tensor mean_g = mean_diagonal(factor_g);
+  if (mode == Damping::kPlain) {
+    return {at::full_like(mean_a, gamma), at::full_like(mean_g, gamma)};
+  }
+  const at::Tensor ratio = mean_a.to(at::kDouble) / mean_g.to(at::kDouble);
+  const at::Tensor usable = ratio.isfinite().logical_and_(ratio > 0).logical_and_(mean_a > 0);
+  const at::Tensor pi = at::where(usable, ratio, at::ones_like(ratio)).sqrt();
+  const double root = std::sqrt(gamma);
+  return {(root * pi).to(mean_a.scalar_type()), (root / pi).to(mean_g.scalar_type())};
+}
+
+Inverse::Inverse(std::int64_t groups, std::int64_t dim, const at::TensorOptions& options)
+    : value(at::eye(dim, options).expand({groups, dim, dim}).contiguous()),
+      failures(at::zeros({groups}, options.dtype(at::kInt))),
+      kept(at::zeros({groups}, options.dtype(at::kBool))),
+      boost(at::ones({groups}, options)) {}
+
+void refresh_inverse(const at::Tensor& factor, const at::Tensor& damping, Inverse& inverse) {
+  SPDKFAC_CHECK(factor.sizes() == inverse.value.sizes() && damping.numel() == factor.size(0),
+                "a factor's shape differs from that of its inverse or damping");
+  const c10::NoGradGuard no_grad;
+  if (factor.is_cpu()) {
+    refresh_on_cpu(factor, damping, inverse);
+  } else {
+    refresh_on_device(factor, damping, inverse);
+  }
+}
+
+}  // namespace spdkfac

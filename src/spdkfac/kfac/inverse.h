@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace spdkfac {
+
+// kPlain: (A+γI)⁻¹ and (G+γI)⁻¹, as the paper prints it. kPi: A+π√γ·I and G+(√γ/π)·I with
+// π = √((tr A/d_A)/(tr G/d_G)); π = 1 where a trace is not positive and finite.
+enum class Damping { kPlain, kPi };
+const std::vector<std::string>& damping_names();  // plain, pi
+
+// What to add to the diagonals of A and of G: one value for each group, on the factors' device.
+std::pair<at::Tensor, at::Tensor> damping_of(const at::Tensor& factor_a, const at::Tensor& factor_g,
+                                             Damping mode, double gamma);
+
+// A failed factorisation is tried again with 10 times the damping, this often.
+constexpr int kInverseRetries = 3;
+
+// One factor's inverse and how the last inversion went. On the CPU retries follow at once; on CUDA,
+// where nothing waits for the host, at the next refresh.
+struct Inverse {
+  // [groups, d, d], symmetric; the identity before the first success.
+  at::Tensor value;
+  // Attempts that failed in the last refresh, int32 [groups]; with `kept`, the value is older.
+  at::Tensor failures;
+  at::Tensor kept;   // bool [groups]
+  at::Tensor boost;  // CUDA: what the next refresh multiplies the damping with
+
+  Inverse(std::int64_t groups, std::int64_t dim, const at::TensorOptions& options);
+};
+
+// Replaces `inverse` by (factor + damping·I)⁻¹ by Cholesky; reads the factor's upper triangle.
+// Groups whose factor cannot be inverted even with more damping keep their value.
+void refresh_inverse(const at::Tensor& factor, const at::Tensor& damping, Inverse& inverse);
+
+}  // namespace spdkfac

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/kfac/precondition.h"
+
+#include <ATen/ATen.h>
+
+#include "spdkfac/base/check.h"
+
+namespace spdkfac {
+namespace {
+
+// The part of a joined gradient that belongs to the weight, [groups, out, in·kh·kw].
+at::Tensor weight_part(const at::Tensor& joined, bool bias) {
+  return joined.narrow(2, 0, joined.size(2) - (bias ? 1 : 0));
+}
+
+at::Tensor bias_part(const at::Tensor& joined) { return joined.select(2, joined.size(2) - 1); }
+
+}  // namespace
+
+void join_gradient(const at::Tensor& weight, const at::Tensor& bias, at::Tensor joined) {
+  SPDKFAC_CHECK(
+      joined.dim() == 3 && joined.numel() == weight.numel() + (bias.defined() ? bias.numel() : 0),
+      "a joined gradient has another size than its parts");
+  const at::Tensor part = weight_part(joined, bias.defined());
+  part.copy_(weight.reshape(part.sizes()));
+  if (bias.defined()) bias_part(joined).copy_(bias.view({joined.size(0), joined.size(1)}));
+}
+
+void split_gradient(const at::Tensor& joined, at::Tensor weight, at::Tensor bias) {
+  weight.copy_(weight_part(joined, bias.defined()).reshape(weight.sizes()));
+  if (bias.defined()) bias.copy_(bias_part(joined).reshape(bias.sizes()));
+}
+
+void precondition(const at::Tensor& gradient, const at::Tensor& inverse_a,
+                  const at::Tensor& inverse_g, at::Tensor scratch, at::Tensor out) {
+  if (gradient.size(0) == 1) {
+    // A plain product: batches of one take a slower path on some back ends.
+    at::Tensor product = scratch[0];
+    at::mm_out(product, inverse_g[0], gradient[0]);
+    at::Tensor result = out[0];
+    at::mm_out(result, product, inverse_a[0]);
+  } else {
+    at::bmm_out(scratch, inverse_g, gradient);
+    at::bmm_out(out, scratch, inverse_a);
+  }
+}
+
+at::Tensor kl_clip_scale(const at::Tensor& inner, double kappa, double learning_rate) {
+  if (kappa == 0 || learning_rate == 0) return at::ones_like(inner);
+  const double limit = kappa / (learning_rate * learning_rate);
+  // Where inner is 0 the quotient is infinite and the minimum 1.
+  return (limit / inner.abs().to(at::kDouble)).sqrt().clamp_max(1).to(inner.scalar_type());
+}
+
+}  // namespace spdkfac

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace spdkfac {
+
+// m ← ρ·m + (1−ρ)·new, started from the first factor that is finite. Everything stays on the
+// factor's device: on CUDA nothing waits for the host.
+class RunningAverage {
+ public:
+  // The identity, to be replaced by the first factor; with `identity` that one is averaged in, too.
+  RunningAverage(std::int64_t groups, std::int64_t dim, double decay, bool identity,
+                 const at::TensorOptions& options);
+
+  // Averages in scale·sum, unless one of its diagonals holds a NaN or an infinity: for sums of
+  // squares that is the case exactly when any element does. Returns whether it was, as a 0-d bool.
+  at::Tensor add(const at::Tensor& sum, double scale);
+
+  // [groups, d, d]; only the upper triangles are meant.
+  const at::Tensor& mean() const { return mean_; }
+  // What the next factor counts for: 1 before the start, then 1−ρ; a 0-d tensor.
+  const at::Tensor& weight() const { return weight_; }
+  // Puts back what mean() and weight() gave.
+  void restore(const at::Tensor& mean, const at::Tensor& weight);
+
+ private:
+  double decay_;
+  at::Tensor mean_;
+  at::Tensor weight_;
+};
+
+}  // namespace spdkfac

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/kfac/symmetric.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "spdkfac/base/check.h"
+#include "spdkfac/kfac/cuda/symmetric_cuda.h"
+
+namespace spdkfac {
+namespace {
+
+// Block rows of the upper triangle, each one product from its diagonal on: narrower ones save more
+// of the lower half but run slower. Measured with benchmarks/kfac/symmetric_bench.cpp.
+constexpr std::int64_t kGramBlock = 192;
+// Rows that one block of unpacking's transposition takes, so that its columns stay in the cache.
+constexpr std::int64_t kMirrorBlock = 32;
+
+std::int64_t groups_of(const at::Tensor& matrix) { return matrix.dim() == 3 ? matrix.size(0) : 1; }
+
+// [d, d] or [groups, d, d] with rows in one piece.
+void check_square(const at::Tensor& matrix) {
+  SPDKFAC_CHECK(matrix.dim() == 2 || matrix.dim() == 3,
+                fmt::format("a symmetric matrix has {} dimensions", matrix.dim()));
+  SPDKFAC_CHECK(matrix.size(-1) == matrix.size(-2) && matrix.stride(-1) == 1,
+                fmt::format("a symmetric matrix is {}x{}, stride {}", matrix.size(-2),
+                            matrix.size(-1), matrix.stride(-1)));
+}
+
+void check_packed(const at::Tensor& packed, const at::Tensor& matrix) {
+  check_square(matrix);
+  const std::int64_t dim = matrix.size(-1);
+  const std::int64_t elements = groups_of(matrix) * (dim * (dim + 1) / 2);
+  SPDKFAC_CHECK(packed.dim() == 1 && packed.numel() == elements && packed.is_contiguous(),
+                fmt::format("a packed buffer has {} elements, {} are needed in one piece",
+                            packed.numel(), elements));
+  SPDKFAC_CHECK(packed.scalar_type() == matrix.scalar_type() && packed.device() == matrix.device(),
+                "a packed buffer differs from its matrix in type or device");
+}
+
+// Lower triangle from the upper, one group.
+template <class Scalar>
+void mirror(Scalar* matrix, std::int64_t dim, std::int64_t stride) {
+  for (std::int64_t row0 = 0; row0 < dim; row0 += kMirrorBlock) {
+    const std::int64_t row1 = std::min(dim, row0 + kMirrorBlock);
+    for (std::int64_t column = row0; column < dim; ++column) {
+      for (std::int64_t row = row0; row < std::min(row1, column); ++row) {
+        matrix[column * stride + row] = matrix[row * stride + column];
+      }
+    }
+  }
+}
+
+template <class Scalar>
+void pack(const at::Tensor& matrix, Scalar* packed) {
+  const std::int64_t dim = matrix.size(-1);
+  const std::int64_t stride = matrix.stride(-2);
+  const std::int64_t group_stride = matrix.dim() == 3 ? matrix.stride(0) : 0;
+  for (std::int64_t group = 0; group < groups_of(matrix); ++group) {
+    const Scalar* values = matrix.const_data_ptr<Scalar>() + group * group_stride;
+    for (std::int64_t row = 0; row < dim; ++row) {
+      const auto length = static_cast<std::size_t>(dim - row);
+      std::memcpy(packed, values + row * stride + row, length * sizeof(Scalar));
+      packed += length;
+    }
+  }
+}
+
+template <class Scalar>
+void unpack(const Scalar* packed, const at::Tensor& matrix) {
+  const std::int64_t dim = matrix.size(-1);
+  const std::int64_t stride = matrix.stride(-2);
+  const std::int64_t group_stride = matrix.dim() == 3 ? matrix.stride(0) : 0;
+  for (std::int64_t group = 0; group < groups_of(matrix); ++group) {
+    Scalar* values = matrix.mutable_data_ptr<Scalar>() + group * group_stride;
+    for (std::int64_t row = 0; row < dim; ++row) {
+      const auto length = static_cast<std::size_t>(dim - row);
+      std::memcpy(values + row * stride + row, packed, length * sizeof(Scalar));
+      packed += length;
+    }
+    mirror(values, dim, stride);
+  }
+}
+
+}  // namespace
+
+void add_gram(const at::Tensor& rows, double scale, at::Tensor sum) {
+  const std::int64_t dim = rows.size(0);
+  SPDKFAC_CHECK(rows.dim() == 2 && sum.dim() == 2 && sum.size(0) == dim && sum.size(1) == dim,
+                fmt::format("add_gram: {} rows into {}", dim, sum.dim() == 2 ? sum.size(0) : -1));
+  for (std::int64_t begin = 0; begin < dim; begin += kGramBlock) {
+    // What is left at the end joins the last block.
+    const std::int64_t end = dim - begin < 2 * kGramBlock ? dim : begin + kGramBlock;
+    sum.narrow(0, begin, end - begin)
+        .narrow(1, begin, dim - begin)
+        .addmm_(rows.narrow(0, begin, end - begin), rows.narrow(0, begin, dim - begin).t(), 1,
+                scale);
+    if (end == dim) break;
+  }
+}
+
+void mirror_upper(at::Tensor matrix) {
+  check_square(matrix);
+  if (!matrix.is_cpu()) {
+    matrix.copy_(at::triu(matrix) + at::triu(matrix, 1).transpose(-2, -1));
+    return;
+  }
+  AT_DISPATCH_FLOATING_TYPES(matrix.scalar_type(), "mirror_upper", [&] {
+    const std::int64_t group_stride = matrix.dim() == 3 ? matrix.stride(0) : 0;
+    for (std::int64_t group = 0; group < groups_of(matrix); ++group) {
+      mirror(matrix.mutable_data_ptr<scalar_t>() + group * group_stride, matrix.size(-1),
+             matrix.stride(-2));
+    }
+  });
+}
+
+void pack_upper(const at::Tensor& matrix, at::Tensor packed) {
+  check_packed(packed, matrix);
+  if (matrix.is_cuda()) return pack_upper_cuda(matrix, packed);
+  AT_DISPATCH_FLOATING_TYPES(matrix.scalar_type(), "pack_upper",
+                             [&] { pack(matrix, packed.mutable_data_ptr<scalar_t>()); });
+}
+
+void unpack_upper(const at::Tensor& packed, at::Tensor matrix) {
+  check_packed(packed, matrix);
+  if (matrix.is_cuda()) return unpack_upper_cuda(packed, matrix);
+  AT_DISPATCH_FLOATING_TYPES(matrix.scalar_type(), "unpack_upper",
+                             [&] { unpack(packed.const_data_ptr<scalar_t>(), matrix); });
+}
+
+}  // namespace spdkfac

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace spdkfac {
+
+// Symmetric matrices [d, d] or [groups, d, d], each row in one piece: products that write only the
+// upper triangle, and the packed triangle that travels in messages.
+
+// sum += scale·rows·rowsᵀ for rows [d, k], upper triangle only; about half the work of a full
+// product where d is large enough for that to pay. The lower triangle is left undefined.
+void add_gram(const at::Tensor& rows, double scale, at::Tensor sum);
+
+// Copies the upper triangle over the lower one.
+void mirror_upper(at::Tensor matrix);
+
+// Writes the upper triangles row by row into `packed`, a contiguous buffer of groups·d(d+1)/2
+// elements of the same type and device. No temporary of the matrix's size.
+void pack_upper(const at::Tensor& matrix, at::Tensor packed);
+
+// The reverse; writes both triangles.
+void unpack_upper(const at::Tensor& packed, at::Tensor matrix);
+
+}  // namespace spdkfac

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <torch/nn/module.h>
+
+#include "spdkfac/plan/layer_spec.h"
+
+namespace spdkfac {
+
+// The layer table of any model, for plan and simulate: runs `forward` once on two examples of shape
+// `input` [channels, height, width] and watches. Layers stand in the order of the forward pass. A
+// layer used more than once is listed where it was used first, with the work of all uses.
+ModelSpec describe(const std::string& name, torch::nn::Module& model,
+                   const std::function<at::Tensor(at::Tensor)>& forward, std::int64_t batch,
+                   const std::vector<std::int64_t>& input);
+
+}  // namespace spdkfac

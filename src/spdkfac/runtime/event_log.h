@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include <spdlog/logger.h>
+
+namespace spdkfac {
+
+// Brings what went wrong on the device to the host: flags of a step are copied behind its work and
+// looked at when they have arrived, a step later on CUDA and at once on the CPU; nobody waits.
+// What happened is said in the log once for each place.
+class EventLog {
+ public:
+  using Count = std::function<void(std::int64_t times)>;
+
+  explicit EventLog(std::shared_ptr<spdlog::logger> logger) : logger_(std::move(logger)) {}
+
+  // Notes a flag: a tensor of bool or int32 whose sum is how often it happened. `message` is for
+  // the log, said once for each `place`.
+  void note(const at::Tensor& flag, const std::string& place, std::string message, Count count);
+
+  // Sends off what was noted, and looks at what has arrived.
+  void end_step();
+  // Waits for everything that was sent.
+  void finish();
+
+ private:
+  struct Note {
+    at::Tensor flag;
+    std::string place;
+    std::string message;
+    Count count;
+  };
+  struct Pending {
+    at::Tensor values;  // on the host
+    std::vector<Note> notes;
+    std::vector<std::int64_t> sizes;
+    std::optional<c10::Event> arrived;
+  };
+
+  void read(const Pending& pending);
+
+  std::shared_ptr<spdlog::logger> logger_;
+  std::vector<Note> notes_;
+  std::deque<Pending> pending_;
+  std::set<std::string> said_;
+};
+
+}  // namespace spdkfac

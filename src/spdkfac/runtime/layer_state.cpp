@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/runtime/layer_state.h"
+
+#include <torch/serialize/input-archive.h>
+#include <torch/serialize/output-archive.h>
+#include <torch/types.h>
+
+#include "spdkfac/base/check.h"
+#include "spdkfac/base/error.h"
+#include "spdkfac/kfac/symmetric.h"
+
+namespace spdkfac {
+namespace {
+
+at::TensorOptions factor_tensor(const at::Tensor& weight) {
+  const bool is_double = weight.scalar_type() == at::kDouble;
+  return at::TensorOptions().device(weight.device()).dtype(is_double ? at::kDouble : at::kFloat);
+}
+
+// The average travels as packed triangles: half the size, and nothing below the diagonal is meant.
+void save_factor(torch::serialize::OutputArchive& archive, const std::string& prefix,
+                 const FactorState& factor) {
+  const at::Tensor& mean = factor.average.mean();
+  const std::int64_t dim = mean.size(-1);
+  at::Tensor packed = at::empty({mean.size(0) * (dim * (dim + 1) / 2)}, mean.options());
+  pack_upper(mean, packed);
+  archive.write(prefix + "_mean", packed);
+  archive.write(prefix + "_weight", factor.average.weight());
+  archive.write(prefix + "_inverse", factor.inverse.value);
+  archive.write(prefix + "_boost", factor.inverse.boost);
+}
+
+at::Tensor read_tensor(torch::serialize::InputArchive& archive, const std::string& key,
+                       const at::Tensor& like, at::IntArrayRef shape, const std::string& layer) {
+  at::Tensor tensor;
+  if (!archive.try_read(key, tensor) || tensor.sizes() != shape ||
+      tensor.scalar_type() != like.scalar_type()) {
+    throw ConfigError(
+        fmt::format("kfac state: layer {}: {} is missing or of another shape or type; load a state "
+                    "of this model",
+                    layer, key));
+  }
+  return tensor.to(like.device());
+}
+
+void load_factor(torch::serialize::InputArchive& archive, const std::string& prefix,
+                 FactorState& factor, const std::string& layer) {
+  at::Tensor mean = at::empty_like(factor.average.mean());
+  const std::int64_t dim = mean.size(-1);
+  unpack_upper(
+      read_tensor(archive, prefix + "_mean", mean, {mean.size(0) * (dim * (dim + 1) / 2)}, layer),
+      mean);
+  const at::Tensor& weight = factor.average.weight();
+  factor.average.restore(mean, read_tensor(archive, prefix + "_weight", weight, {}, layer));
+  at::Tensor& inverse = factor.inverse.value;
+  inverse.copy_(read_tensor(archive, prefix + "_inverse", inverse, inverse.sizes(), layer));
+  at::Tensor& boost = factor.inverse.boost;
+  boost.copy_(read_tensor(archive, prefix + "_boost", boost, boost.sizes(), layer));
+}
+
+}  // namespace
+
+FactorState::FactorState(std::int64_t groups, std::int64_t dim, const KfacOptions& options,
+                         const at::TensorOptions& tensor)
+    : sum(at::zeros({groups, dim, dim}, tensor)),
+      average(groups, dim, options.running_average, options.identity_start, tensor),
+      inverse(groups, dim, tensor) {}
+
+void FactorState::clear() {
+  if (examples > 0) sum.zero_();
+  examples = 0;
+}
+
+LayerState::LayerState(TrackedLayer layer, const KfacOptions& options)
+    : layer_(std::move(layer)), options_(&options) {}
+
+void LayerState::make_ready(std::int64_t groups) {
+  if (ready()) {
+    if (a_->sum.device() == layer_.weight.device()) return;
+    throw ConfigError(fmt::format(
+        "kfac: layer {} moved from {} to {} after the first step; make the Preconditioner after "
+        "moving the model",
+        layer_.name, a_->sum.device().str(), layer_.weight.device().str()));
+  }
+  const at::Tensor& weight = layer_.weight;
+  const std::int64_t d_a = weight[0].numel() + (layer_.bias.defined() ? 1 : 0);
+  const at::TensorOptions tensor = factor_tensor(weight);
+  a_.emplace(groups, d_a, *options_, tensor);
+  g_.emplace(groups, weight.size(0) / groups, *options_, tensor);
+}
+
+std::int64_t LayerState::add_input(const LayerUse& use, const at::Tensor& input,
+                                   const at::Tensor& output) {
+  make_ready(use.groups());
+  const bool same_pass = a_->examples > 0 && gradient_pass_ != pass_ && !last_call_.expired();
+  if (!same_pass) {
+    ++pass_;
+    a_->examples += use.examples;
+  }
+  last_call_ = output.grad_fn();
+  add_input_products(input, use, position_scale(options_->convention, FactorSide::kA, use),
+                     options_->patch_memory, a_->sum);
+  return pass_;
+}
+
+void LayerState::add_gradient(const LayerUse& use, const at::Tensor& gradient, std::int64_t pass) {
+  if (gradient_pass_ != pass) {
+    gradient_pass_ = pass;
+    g_->examples += use.examples;
+  }
+  add_gradient_products(gradient, use, position_scale(options_->convention, FactorSide::kG, use),
+                        options_->patch_memory, g_->sum);
+}
+
+void LayerState::clear() {
+  if (!ready()) return;
+  a_->clear();
+  g_->clear();
+}
+
+void LayerState::save(torch::serialize::OutputArchive& archive) const {
+  archive.write("ready", c10::IValue(ready()));
+  if (!ready()) return;
+  archive.write("groups", c10::IValue(a_->sum.size(0)));
+  archive.write("stale", c10::IValue(stale));
+  save_factor(archive, "a", *a_);
+  save_factor(archive, "g", *g_);
+}
+
+void LayerState::load(torch::serialize::InputArchive& archive) {
+  c10::IValue value;
+  archive.read("ready", value);
+  if (!value.toBool()) return;
+  archive.read("groups", value);
+  const std::int64_t groups = value.toInt();
+  if (groups < 1 || layer_.weight.size(0) % groups != 0) {
+    throw ConfigError(fmt::format("kfac state: layer {}: {} groups; load a state of this model",
+                                  layer_.name, groups));
+  }
+  make_ready(groups);
+  archive.read("stale", value);
+  stale = value.toBool();
+  load_factor(archive, "a", *a_, layer_.name);
+  load_factor(archive, "g", *g_, layer_.name);
+}
+
+}  // namespace spdkfac

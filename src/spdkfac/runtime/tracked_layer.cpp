@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/runtime/tracked_layer.h"
+
+#include <set>
+
+#include <fmt/format.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+
+namespace spdkfac {
+namespace {
+
+struct Parameters {
+  at::Tensor weight;
+  at::Tensor bias;
+};
+
+Parameters covered_parameters(const torch::nn::Module& module) {
+  if (const auto* conv = module.as<torch::nn::Conv2dImpl>()) return {conv->weight, conv->bias};
+  if (const auto* linear = module.as<torch::nn::LinearImpl>())
+    return {linear->weight, linear->bias};
+  return {};
+}
+
+}  // namespace
+
+std::vector<TrackedLayer> tracked_layers(torch::nn::Module& model,
+                                         std::vector<std::string>* uncovered) {
+  std::vector<TrackedLayer> layers;
+  std::set<const void*> seen;
+  const auto visit = [&](const std::string& name, torch::nn::Module& module) {
+    const Parameters found = covered_parameters(module);
+    if (!found.weight.defined()) {
+      if (uncovered && !module.parameters(/*recurse=*/false).empty()) {
+        uncovered->push_back(fmt::format("{} ({})", name, module.name()));
+      }
+    } else if (seen.insert(found.weight.unsafeGetTensorImpl()).second) {
+      layers.push_back(
+          {.name = name, .weight = found.weight, .bias = found.bias, .training = [&module] {
+             return module.is_training();
+           }});
+    }
+  };
+  // The root is visited apart: named_modules() would take shared ownership of it, which a module on
+  // the stack does not have.
+  visit(model.name(), model);
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    visit(item.key(), *item.value());
+  }
+  return layers;
+}
+
+}  // namespace spdkfac

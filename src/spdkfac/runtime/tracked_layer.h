@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <torch/nn/module.h>
+
+namespace spdkfac {
+
+// A layer that K-FAC covers, known by its weight: any operator that uses this weight is the layer.
+struct TrackedLayer {
+  std::string name;
+  at::Tensor weight;  // [out, in] or [out, in/groups, kh, kw]
+  at::Tensor bias;    // undefined without one
+  // Whether forward passes count now: false in evaluation mode.
+  std::function<bool()> training = [] { return true; };
+
+  bool convolution() const { return weight.dim() == 4; }
+};
+
+// The Conv2d and Linear layers of a model, in the order of its modules; each weight once. Names of
+// other modules that hold parameters of their own, as `name (type)`, go to `uncovered` if given.
+std::vector<TrackedLayer> tracked_layers(torch::nn::Module& model,
+                                         std::vector<std::string>* uncovered = nullptr);
+
+}  // namespace spdkfac

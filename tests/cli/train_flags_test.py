@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes in the flags and data of `spdkfac train`: exit code 2, one message, no files."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import gzip
+import os
+import unittest
+
+from train_support import TINY, TrainTestCase, write_idx
+
+MODELS = "resnet18, resnet50, resnet152, densenet201, inception-v4, cnn28, resnet20"
+HELP = "; see spdkfac train --help"
+INSTALL = "apt-get install dataset-fashion-mnist, or pass --data-dir"
+CIFAR = "--data-dir must hold the files of cifar-10-binary.tar.gz"
+
+
+def conflict(first: str, second: str) -> str:
+    return f"flags: {first} and {second} do not go together; drop one of them"
+
+
+def range_of(flag: str, value: str, low: str, high: str) -> tuple[list[str], str]:
+    return [flag, value], f"flags: {flag}: Value {value} not in range {low} to {high}{HELP}"
+
+
+def several_workers(name: str) -> tuple[list[str], str]:
+    return (["--algorithm", name],
+            f"flags: --algorithm {name} needs several workers, and training on several is not "
+            "there yet; use kfac or sgd")
+
+
+def with_sgd(*flags: str) -> tuple[list[str], str]:
+    return ["--algorithm", "sgd", *flags], conflict("--algorithm sgd", flags[0])
+
+
+def without_folder(*flags: str) -> tuple[list[str], str]:
+    return [*flags], f"flags: {flags[0]} needs --checkpoint-dir; name the folder"
+
+
+# Behind `spdkfac train`, and behind `spdkfac: `.
+CASES: list[tuple[list[str], str]] = [
+    (["--model", "cnn"], f'model: unknown name "cnn"; choose one of {MODELS}'),
+    (["--algorithm", "kfca"], 'algorithm: unknown name "kfca"; choose kfac or sgd'),
+    several_workers("spd-kfac"), several_workers("d-kfac"), several_workers("auto"),
+    with_sgd("--damping", "0.1"), with_sgd("--damping-mode", "pi"),
+    with_sgd("--running-average", "0.9"), with_sgd("--identity-start"),
+    with_sgd("--convention", "kfc"), with_sgd("--kl-clip", "0"), with_sgd("--factor-interval", "1"),
+    with_sgd("--inverse-interval", "1"), with_sgd("--patch-memory", "64"),
+    with_sgd("--trace", "t.json"),
+    (["--optimizer", "adam", "--momentum", "0.5"], conflict("--optimizer adam", "--momentum")),
+    (["--input", "1x28x28"], conflict("--data fashion-mnist", "--input")),
+    (["--classes", "5"], conflict("--data fashion-mnist", "--classes")),
+    (["--data", "cifar10", "--synthetic-examples", "5"],
+     conflict("--data cifar10", "--synthetic-examples")),
+    (["--data", "synthetic", "--data-dir", "."], conflict("--data synthetic", "--data-dir")),
+    (["--data", "cifar10"],
+     "flags: --data cifar10 needs --data-dir; it must hold the files of cifar-10-binary.tar.gz"),
+    without_folder("--resume"), without_folder("--keep", "2"),
+    without_folder("--checkpoint-every", "2"),
+    range_of("--batch", "0", "1", "1000000"), range_of("--epochs", "0", "1", "1000000"),
+    range_of("--max-steps", "-1", "1", "1000000000"), range_of("--seed", "-1", "0", str(2**63 - 1)),
+    range_of("--threads", "0", "1", "4096"), range_of("--keep", "0", "1", "1000000"),
+    range_of("--lr", "0", "1e-12", "1000000"), range_of("--lr", "nan", "1e-12", "1000000"),
+    range_of("--lr", "fast", "1e-12", "1000000"), range_of("--momentum", "1", "0", "0.99999"),
+    range_of("--weight-decay", "-1", "0", "1000"), range_of("--width", "0", "0.001", "16"),
+    range_of("--damping", "-0.1", "0", "1000000"), range_of("--kl-clip", "inf", "0", "1000000"),
+    range_of("--running-average", "1.5", "0", "1"), range_of("--target-accuracy", "90", "1e-06", "1"),
+    range_of("--eval-every", "0", "1", "1000000000"),
+    range_of("--inverse-interval", "0", "1", "1000000"),
+    range_of("--patch-memory", "0", "1", "1048576"),
+    (["--running-average", "1"],
+     "kfac: running_average=1; pass a number from 0 to below 1, such as 0.95"),
+    (["--data", "synthetic", "--input", "28x28"],
+     "flags: --input 28x28: expected channels x height x width, each from 1 to 65536; for example "
+     "3x224x224"),
+    (["--data", "synthetic", "--synthetic-examples", "10", "--batch", "16"],
+     "train: --batch 16 is more than the 10 examples of the training split; lower it"),
+    (["--data-dir", "nowhere"],
+     "nowhere/train-images-idx3-ubyte.gz: cannot be opened (No such file or directory); " + INSTALL),
+    (["--data", "cifar10", "--data-dir", "nowhere"],
+     "nowhere/data_batch_1.bin: cannot be opened (No such file or directory); " + CIFAR),
+    (["--data", "synthetic", "--input", "3x32x32"],
+     "model: cnn28 takes images of 28x28 (got a tensor [1, 3, 32, 32]); resize them, or use "
+     "resnet20"),
+    (["--metrics", "absent/m.jsonl"],
+     "absent/m.jsonl: cannot be written (No such file or directory); check the path of --metrics"),
+    (["--trace", "absent/t.json"],
+     "absent/t.json: cannot be written (No such file or directory); check the path of --trace"),
+]
+# What the parser says in its own words: the flags, and a part of the message.
+PARSER_CASES = [(["--coffee"], "--coffee"), (["--lr"], "--lr"), (["--data", "mnist"], "mnist"),
+                (["--optimizer", "lamb"], "lamb"), (["--schedule", "linear"], "linear"),
+                (["--device", "tpu"], "tpu"), (["--convention", "kfca"], "kfca"),
+                (["--damping-mode", "none"], "none"), (["--seed", "1", "--seed", "2"], "--seed")]
+
+
+class FlagsTest(TrainTestCase):
+    def assert_mistake(self, arguments: list[str], message: str, part: bool = False) -> None:
+        done = self.run_program("train", *arguments)
+        self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+        if part:
+            self.assertRegex(done.stderr, r"\Aspdkfac: flags: [^\n]*; see spdkfac train --help\n\Z")
+            self.assertIn(message, done.stderr)
+        else:
+            self.assertEqual(done.stderr, f"spdkfac: {message}\n")
+
+    def test_mistakes_are_named(self) -> None:
+        before = sorted(self.folder.rglob("*"))
+        cases = [(*case, False) for case in CASES] + [(*case, True) for case in PARSER_CASES]
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            results = [(case, pool.submit(self.assert_mistake, *case)) for case in cases]
+        for (arguments, _, _), result in results:
+            with self.subTest(arguments=arguments):
+                result.result()
+        self.assertEqual(sorted(self.folder.rglob("*")), before)
+
+    def test_damaged_data_is_named(self) -> None:
+        write_idx(self.folder)
+        path = self.folder / "train-labels-idx1-ubyte.gz"
+        path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes())[:-1]))
+        self.assert_mistake(["--data-dir", "."],
+                            "./train-labels-idx1-ubyte.gz: has 39 bytes behind its header (its "
+                            f"header says 40); {INSTALL}")
+
+    def test_a_gpu_that_is_not_there_is_named(self) -> None:
+        done = self.run_program(*TINY, "--device", "cuda", "--max-steps", "1")
+        if done.returncode == 0:
+            self.skipTest("there is a GPU")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertRegex(done.stderr, r"\Aspdkfac: flags: --device cuda: this (build has no CUDA; "
+                                      r"build with|machine has no GPU that torch can use; use) ")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/kfac/precondition.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "kfac/factor_cases.h"
+#include "spdkfac/kfac/factor.h"
+#include "spdkfac/kfac/inverse.h"
+#include "support/device.h"
+#include "support/kfac_reference.h"
+#include "support/kronecker.h"
+#include "support/tensors.h"
+
+namespace spdkfac {
+namespace {
+
+using support::FactorCase;
+using support::Layout;
+using support::near_within;
+using support::normal;
+using support::test_options;
+using support::to_device;
+using support::to_host;
+
+constexpr double kGamma = 0.01;
+// A⊗G with this damping has a condition below 1e6: 1e6 times the epsilon of double, and slack.
+constexpr double kRelative = 1e-8;
+
+// A layer's weight gradient and bias gradient, the latter undefined without a bias.
+struct Gradients {
+  explicit Gradients(const FactorCase& c, std::uint64_t seed, at::ScalarType type = at::kDouble) {
+    std::vector<std::int64_t> sizes = {c.outputs, c.input.back()};
+    if (c.conv) {
+      sizes = {c.outputs, c.input[1] / c.conv->groups, c.conv->kernel[0], c.conv->kernel[1]};
+    }
+    weight = to_device(normal(seed, sizes), type);
+    if (c.bias) bias = to_device(normal(seed + 1, {c.outputs}), type);
+  }
+  at::Tensor weight;
+  at::Tensor bias;
+};
+
+std::int64_t groups_of(const FactorCase& c) { return c.conv ? c.conv->groups : 1; }
+
+// [groups, out, in·kh·kw | bias] by the definition, in double precision on the CPU.
+at::Tensor joined_reference(const Gradients& gradients, std::int64_t groups) {
+  at::Tensor weight = to_host(gradients.weight);
+  if (weight.dim() == 2) weight = weight.view({weight.size(0), weight.size(1), 1, 1});
+  const auto w = weight.accessor<double, 4>();
+  const std::int64_t outputs = weight.size(0) / groups;
+  const std::int64_t inputs = weight[0].numel();
+  const bool has_bias = gradients.bias.defined();
+  at::Tensor joined = at::zeros({groups, outputs, inputs + (has_bias ? 1 : 0)}, at::kDouble);
+  auto to = joined.accessor<double, 3>();
+  for (std::int64_t group = 0; group < groups; ++group) {
+    for (std::int64_t o = 0; o < outputs; ++o) {
+      std::int64_t place = 0;
+      for (std::int64_t c = 0; c < weight.size(1); ++c) {
+        for (std::int64_t r = 0; r < weight.size(2); ++r) {
+          for (std::int64_t s = 0; s < weight.size(3); ++s) {
+            to[group][o][place++] = w[group * outputs + o][c][r][s];
+          }
+        }
+      }
+      if (has_bias)
+        to[group][o][place] = to_host(gradients.bias)[group * outputs + o].item<double>();
+    }
+  }
+  return joined;
+}
+
+at::Tensor joined_by_library(const Gradients& gradients, std::int64_t groups) {
+  const at::Tensor shape = joined_reference(gradients, groups);
+  at::Tensor joined =
+      at::full(shape.sizes(), std::numeric_limits<double>::quiet_NaN(), gradients.weight.options());
+  join_gradient(gradients.weight, gradients.bias, joined);
+  return joined;
+}
+
+// Small enough to write A⊗G out: d_a·d_g is at most 400.
+std::vector<FactorCase> small_layers() {
+  const ConvGeometry three{{3, 3}, {1, 1}, {1, 1}};
+  ConvGeometry grouped = three;
+  grouped.groups = 3;
+  ConvGeometry depthwise = three;
+  depthwise.groups = 4;
+  return {
+      {{7, 10}, std::nullopt, 8, true},
+      {{7, 10}, std::nullopt, 8, false},
+      {{3, 19}, std::nullopt, 20, true},  // fewer examples than dimensions
+      {{1, 6}, std::nullopt, 5, true},
+      {{4, 3, 8}, std::nullopt, 6, true},
+      {{3, 3, 6, 5}, three, 12, true},
+      {{3, 3, 6, 5}, three, 12, false},
+      {{3, 6, 5, 5}, grouped, 9, true},
+      {{3, 6, 5, 5}, grouped, 9, false},
+      {{2, 4, 6, 6}, depthwise, 8, true},
+      {{2, 5, 4, 4}, ConvGeometry{}, 7, true},
+      {{2, 2, 7, 9}, ConvGeometry{{2, 3}, {2, 1}, {1, 0}, {1, 2}, 2}, 10, true},
+  };
+}
+
+class PreconditionedLayer : public ::testing::TestWithParam<FactorCase> {
+ protected:
+  const FactorCase& c() const { return GetParam(); }
+};
+
+// What the library makes of both factors and a gradient, [groups, d_g, d_a].
+at::Tensor preconditioned(const at::Tensor& factor_a, const at::Tensor& factor_g,
+                          const at::Tensor& gradient, Damping mode) {
+  const auto [damping_a, damping_g] = damping_of(factor_a, factor_g, mode, kGamma);
+  Inverse a(factor_a.size(0), factor_a.size(1), factor_a.options());
+  Inverse g(factor_g.size(0), factor_g.size(1), factor_g.options());
+  refresh_inverse(factor_a, damping_a, a);
+  refresh_inverse(factor_g, damping_g, g);
+  const at::Tensor nan = at::full_like(gradient, std::numeric_limits<double>::quiet_NaN());
+  const at::Tensor out = nan.clone();
+  precondition(gradient, a.value, g.value, nan, out);
+  return out;
+}
+
+// The factor of one group with what each mode adds to its diagonal, from the definition.
+std::pair<at::Tensor, at::Tensor> damped_reference(const at::Tensor& a, const at::Tensor& g,
+                                                   Damping mode) {
+  double add_a = kGamma;
+  double add_g = kGamma;
+  if (mode == Damping::kPi) {
+    const double mean_a = a.trace().item<double>() / static_cast<double>(a.size(0));
+    const double mean_g = g.trace().item<double>() / static_cast<double>(g.size(0));
+    const double pi = std::sqrt(mean_a / mean_g);
+    add_a = pi * std::sqrt(kGamma);
+    add_g = std::sqrt(kGamma) / pi;
+  }
+  return {a + add_a * at::eye(a.size(0), at::kDouble), g + add_g * at::eye(g.size(0), at::kDouble)};
+}
+
+TEST_P(PreconditionedLayer, SolvesWithTheExplicitKroneckerProduct) {
+  const std::int64_t groups = groups_of(c());
+  const at::Tensor factor_a = support::input_factor_reference(
+      normal(1, c().input), c().conv, c().bias, Convention::kKfc, c().positions());
+  const at::Tensor factor_g = support::gradient_factor_reference(
+      normal(2, c().output()) / c().examples(), c().conv, Convention::kKfc, c().positions());
+  ASSERT_LE(factor_a.size(1) * factor_g.size(1), 400);
+  const Gradients gradients(c(), 3);
+  const at::Tensor joined = joined_reference(gradients, groups);
+
+  for (const Damping mode : {Damping::kPlain, Damping::kPi}) {
+    const at::Tensor v =
+        preconditioned(to_device(factor_a, at::kDouble), to_device(factor_g, at::kDouble),
+                       joined_by_library(gradients, groups), mode);
+    for (std::int64_t group = 0; group < groups; ++group) {
+      const auto [a, g] = damped_reference(factor_a[group], factor_g[group], mode);
+      const at::Tensor solution = at::linalg_solve(
+          support::kronecker(a, g), support::stacked_columns(joined[group]).unsqueeze(1));
+      const at::Tensor expected = support::unstacked_columns(solution.squeeze(1), g.size(0));
+      const double largest = expected.abs().max().item<double>();
+      EXPECT_TRUE(near_within(v[group], expected, kRelative * largest)) << "group " << group;
+    }
+  }
+}
+
+// `kfc` and `paper` share the product A⊗G; with π they also share its damping.
+TEST_P(PreconditionedLayer, IsTheSameInConventionsThatKeepTheProduct) {
+  const at::Tensor input = to_device(normal(1, c().input), at::kDouble);
+  const at::Tensor gradient = to_device(normal(2, c().output()) / c().examples(), at::kDouble);
+  const at::Tensor joined = joined_by_library(Gradients(c(), 3), groups_of(c()));
+  const auto in = [&](Convention convention, Damping mode) {
+    return preconditioned(input_factor(input, c().use(), convention),
+                          gradient_factor(gradient, c().use(), convention), joined, mode);
+  };
+  const at::Tensor kfc = in(Convention::kKfc, Damping::kPi);
+  const double largest = kfc.abs().max().item<double>();
+  EXPECT_TRUE(near_within(in(Convention::kPaper, Damping::kPi), kfc, kRelative * largest));
+  if (c().positions() == 1) return;
+  // Plain damping does depend on it: the agreement above is not for nothing.
+  const at::Tensor plain = in(Convention::kKfc, Damping::kPlain);
+  EXPECT_FALSE(at::allclose(in(Convention::kPaper, Damping::kPlain), plain, 1e-3, 0));
+}
+
+TEST_P(PreconditionedLayer, GradientJoinsInPatchOrderAndSplitsBack) {
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    const Gradients gradients(c(), 3, type);
+    const at::Tensor joined = joined_by_library(gradients, groups_of(c()));
+    EXPECT_TRUE(at::equal(to_host(joined), joined_reference(gradients, groups_of(c()))));
+    const at::Tensor weight = at::zeros_like(gradients.weight);
+    const at::Tensor bias = c().bias ? at::zeros_like(gradients.bias) : at::Tensor();
+    split_gradient(joined, weight, bias);
+    EXPECT_TRUE(at::equal(weight, gradients.weight));
+    if (c().bias) {
+      EXPECT_TRUE(at::equal(bias, gradients.bias));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layers, PreconditionedLayer, ::testing::ValuesIn(small_layers()));
+
+// Gradients of models in channels-last memory have its strides.
+TEST(JoinGradient, TakesAndGivesChannelsLastWeights) {
+  const FactorCase c{{2, 4, 5, 5}, ConvGeometry{{3, 2}, {1, 1}, {0, 0}, {1, 1}, 2}, 6, true};
+  Gradients gradients(c, 1);
+  gradients.weight = gradients.weight.contiguous(at::MemoryFormat::ChannelsLast);
+  const at::Tensor joined = joined_by_library(gradients, 2);
+  EXPECT_TRUE(at::equal(to_host(joined), joined_reference(gradients, 2)));
+  const at::Tensor weight = at::zeros_like(gradients.weight);
+  const at::Tensor bias = at::zeros_like(gradients.bias);
+  ASSERT_FALSE(weight.is_contiguous());
+  split_gradient(joined, weight, bias);
+  EXPECT_TRUE(at::equal(weight, gradients.weight));
+  EXPECT_TRUE(at::equal(bias, gradients.bias));
+}
+
+TEST(JoinGradient, WritesWithinALargerBufferOnly) {
+  const Gradients gradients(FactorCase{{2, 3}, std::nullopt, 4, true}, 1);
+  const at::Tensor buffer = at::full({3, 4, 4}, 9, test_options(at::kDouble));
+  join_gradient(gradients.weight, gradients.bias, buffer.narrow(0, 1, 1));
+  EXPECT_TRUE(at::equal(to_host(buffer[1]), joined_reference(gradients, 1)[0]));
+  EXPECT_TRUE(at::equal(buffer[0], at::full_like(buffer[0], 9)));
+  EXPECT_TRUE(at::equal(buffer[2], at::full_like(buffer[2], 9)));
+}
+
+TEST(Precondition, WithIdentitiesIsTheGradient) {
+  const at::Tensor gradient = to_device(normal(1, {2, 3, 5}), at::kFloat);
+  const at::Tensor before = gradient.clone();
+  const Inverse a(2, 5, test_options(at::kFloat));
+  const Inverse g(2, 3, test_options(at::kFloat));
+  const at::Tensor out = at::zeros_like(gradient);
+  precondition(gradient, a.value, g.value, at::zeros_like(gradient), out);
+  EXPECT_TRUE(at::equal(out, before));
+  EXPECT_TRUE(at::equal(gradient, before));
+}
+
+double clip(double inner, double kappa, double learning_rate) {
+  const at::Tensor scale =
+      kl_clip_scale(at::full({}, inner, test_options(at::kDouble)), kappa, learning_rate);
+  EXPECT_EQ(scale.dim(), 0);
+  EXPECT_EQ(scale.device(), support::test_device());
+  return scale.item<double>();
+}
+
+TEST(KlClipScale, FollowsTheFormula) {
+  // √(0.001/(0.1²·4)) = √0.025; √(0.001/(0.5²·0.1)) = √0.04.
+  EXPECT_NEAR(clip(4, 0.001, 0.1), std::sqrt(0.025), 1e-15);
+  EXPECT_NEAR(clip(0.1, 0.001, 0.5), 0.2, 1e-15);
+  // Non-positive curvature counts by its size.
+  EXPECT_NEAR(clip(-4, 0.001, 0.1), std::sqrt(0.025), 1e-15);
+}
+
+TEST(KlClipScale, NeverEnlarges) {
+  // 0.001/(0.1²·0.05) = 2.
+  EXPECT_EQ(clip(0.05, 0.001, 0.1), 1);
+  EXPECT_EQ(clip(1e-300, 0.001, 0.1), 1);
+}
+
+TEST(KlClipScale, IsOneWhereThereIsNothingToClip) {
+  EXPECT_EQ(clip(0, 0.001, 0.1), 1) << "no gradient";
+  EXPECT_EQ(clip(4, 0, 0.1), 1) << "switched off";
+  EXPECT_EQ(clip(4, 0.001, 0), 1) << "no step";
+  EXPECT_EQ(clip(0, 0, 0), 1);
+}
+
+TEST(KlClipScale, SmallLearningRatesStayInTheRangeOfFloat) {
+  // lr² = 1e-50 is zero in float; 0.001/(1e-50·1e38) = 1e9 is no reason to clip.
+  const at::Tensor inner = at::full({}, 1e38, test_options(at::kFloat));
+  EXPECT_EQ(kl_clip_scale(inner, 0.001, 1e-25).item<double>(), 1);
+  // √(0.001/(1²·1e38)) = √1e-41, though 1e-41 has few digits in float.
+  EXPECT_NEAR(kl_clip_scale(inner, 0.001, 1).item<double>(), std::sqrt(1e-41), 1e-3 * 3.2e-21);
+}
+
+}  // namespace
+}  // namespace spdkfac

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/runtime/step_trace.h"
+
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include "runtime/kfac_fixture.h"
+
+namespace spdkfac {
+namespace {
+
+using namespace support;
+
+TEST(StepTrace, HoldsEveryPartOfAStepWithoutOverlap) {
+  TinyNet model;
+  Preconditioner kfac(*model, {.trace = true});
+  EXPECT_TRUE(kfac.trace().events().empty());
+  for (int step = 0; step < 3; ++step) {
+    model->zero_grad();
+    loss_of(model, random_batch(4)).backward();
+    kfac.step(0.1);
+  }
+  const Trace trace = kfac.trace();
+  std::map<std::string, int> seen;
+  Seconds end(0);
+  for (const TraceEvent& event : trace.events()) {
+    ++seen[trace.names()[event.name]];
+    // Clocks and device events round: a microsecond is nothing here.
+    EXPECT_GE(event.start + Seconds(1e-6), end);
+    end = event.end();
+  }
+  for (const char* layer : {"conv", "hidden", "out"}) {
+    for (const char* what : {"A ", "G ", "average ", "precondition "}) {
+      EXPECT_EQ(seen[std::string(what) + layer], 1) << what << layer;
+    }
+    // On a GPU inverses are made side by side, and have one span together.
+    EXPECT_EQ(seen[std::string("inverse ") + layer], on_cuda() ? 0 : 1) << layer;
+  }
+  EXPECT_EQ(seen["inverses"], on_cuda() ? 1 : 0);
+  EXPECT_GE(seen["forward, backward, update"], 1);
+}
+
+TEST(StepTrace, ACpuSpanLastsAsLongAsItsWork) {
+  StepTrace trace(true);
+  trace.next_step(at::kCPU);
+  {
+    const StepTrace::Span span(trace, Category::kInverseComp, "sleep", "", at::kCPU);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  trace.next_step(at::kCPU);
+  const Trace result = trace.trace();
+  Seconds slept(0);
+  for (const TraceEvent& event : result.events()) {
+    if (event.category == Category::kInverseComp) slept += event.duration;
+  }
+  EXPECT_GE(slept, Seconds(0.020));
+  EXPECT_LE(slept, result.iteration());
+}
+
+TEST(StepTrace, SwitchedOffItRecordsNothing) {
+  StepTrace trace(false);
+  trace.next_step(at::kCPU);
+  { const StepTrace::Span span(trace, Category::kFactorComp, "A", "layer", at::kCPU); }
+  trace.next_step(at::kCPU);
+  EXPECT_TRUE(trace.trace().events().empty());
+}
+
+}  // namespace
+}  // namespace spdkfac
