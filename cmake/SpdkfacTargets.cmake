@@ -44,6 +44,10 @@ function(spdkfac_precompile target kind)
     spdkfac_common(${owner})
   endif()
   target_precompile_headers(${target} REUSE_FROM ${owner})
+  if(NOT kind STREQUAL "test")
+    # With torch's headers, looking up the cache takes longer than a miss is worth.
+    set_target_properties(${owner} ${target} PROPERTIES CXX_COMPILER_LAUNCHER "")
+  endif()
 endfunction()
 
 # Sources that need all of torch/torch.h take ten seconds each, precompiled or not, for its templates

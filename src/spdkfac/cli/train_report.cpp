@@ -126,13 +126,13 @@ std::string header_text(const TrainOptions& options, const Training& training,
                                  ? fmt::format("cpu with {} thread{}", at::get_num_threads(),
                                                at::get_num_threads() == 1 ? "" : "s")
                                  : training.device.str();
+  const std::string& optimizer = name_of(optimizer_names(), options.optimizer);
   return fmt::format(
-      "{}, {} parameters{}; {}, {} + {} images of {}\n"
-      "{} over {}, batch {}, {} steps ({} an epoch), on {}",
+      "{}, {} parameters{}; {}, {} + {} images of {}\n{}, batch {}, {} steps ({} an epoch), on {}",
       options.model, training.parameters(), coverage, training.train.name, training.train.size,
-      training.test.size, training.train.shape.text(), options.algorithm,
-      name_of(optimizer_names(), options.optimizer), options.batch, total_steps,
-      training.train.size / options.batch, device);
+      training.test.size, training.train.shape.text(),
+      training.kfac ? options.algorithm + " over " + optimizer : optimizer, options.batch,
+      total_steps, training.train.size / options.batch, device);
 }
 
 std::string trouble_text(const KfacCounters& counters) {

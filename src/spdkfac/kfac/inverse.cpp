@@ -17,16 +17,39 @@ const double kMaxBoost = std::pow(kBoost, kInverseRetries);
 // Mean of each group's diagonal.
 at::Tensor mean_diagonal(const at::Tensor& factor) { return factor.diagonal(0, 1, 2).mean(-1); }
 
-// The damped copy that the factorisation overwrites; LAPACK and cuSOLVER see the upper triangle.
-at::Tensor damped(const at::Tensor& factor, const at::Tensor& damping) {
-  at::Tensor matrix = factor.clone();
-  matrix.diagonal(0, -2, -1).add_(damping.unsqueeze(-1));
-  return matrix;
+// Adds damping to a factor's diagonal while it lives and puts the old diagonal back, bit for bit:
+// cheaper than a damped copy of the whole.
+class DampedDiagonal {
+ public:
+  DampedDiagonal(const at::Tensor& factor, const at::Tensor& damping)
+      : diagonal_(factor.diagonal(0, -2, -1)), original_(diagonal_.clone()) {
+    diagonal_.add_(damping.unsqueeze(-1));
+  }
+  ~DampedDiagonal() { diagonal_.copy_(original_); }
+  DampedDiagonal(const DampedDiagonal&) = delete;
+  DampedDiagonal& operator=(const DampedDiagonal&) = delete;
+
+ private:
+  at::Tensor diagonal_;
+  at::Tensor original_;
+};
+
+struct Factorisation {
+  at::Tensor lower;  // in columns, as LAPACK and cuSOLVER want it
+  at::Tensor info;
+};
+
+// Transposed, the upper triangle in rows is the lower one in columns, and nothing is transposed in
+// memory.
+Factorisation factorise(const at::Tensor& factor, const at::Tensor& damping) {
+  const DampedDiagonal damped(factor, damping);
+  auto [lower, info] = at::linalg_cholesky_ex(factor.mT(), /*upper=*/false);
+  return {lower, info};
 }
 
 // Whether each group's factorisation went well; an infinite factor can pass unseen by info.
-at::Tensor succeeded(const at::Tensor& cholesky, const at::Tensor& info) {
-  return info.eq(0).logical_and_(cholesky.diagonal(0, -2, -1).isfinite().all(-1));
+at::Tensor succeeded(const Factorisation& cholesky) {
+  return cholesky.info.eq(0).logical_and_(cholesky.lower.diagonal(0, -2, -1).isfinite().all(-1));
 }
 
 void retry_group(const at::Tensor& factor, at::Tensor damping, Inverse& inverse,
@@ -34,9 +57,9 @@ void retry_group(const at::Tensor& factor, at::Tensor damping, Inverse& inverse,
   int failures = 1;
   for (; failures <= kInverseRetries; ++failures) {
     damping = damping * kBoost;
-    const auto [upper, info] = at::linalg_cholesky_ex(damped(factor, damping), /*upper=*/true);
-    if (!succeeded(upper, info).item<bool>()) continue;
-    inverse.value[group].copy_(at::cholesky_inverse(upper, /*upper=*/true));
+    const Factorisation cholesky = factorise(factor, damping);
+    if (!succeeded(cholesky).item<bool>()) continue;
+    inverse.value[group].copy_(at::cholesky_inverse(cholesky.lower));
     break;
   }
   inverse.failures[group] = failures;
@@ -45,17 +68,19 @@ void retry_group(const at::Tensor& factor, at::Tensor damping, Inverse& inverse,
 
 // All groups at once, then the failed ones again, each with more damping.
 void refresh_on_cpu(const at::Tensor& factor, const at::Tensor& damping, Inverse& inverse) {
-  const auto [upper, info] = at::linalg_cholesky_ex(damped(factor, damping), /*upper=*/true);
-  const at::Tensor good = succeeded(upper, info);
+  const Factorisation cholesky = factorise(factor, damping);
+  const at::Tensor good = succeeded(cholesky);
   inverse.failures.zero_();
   inverse.kept.zero_();
   if (good.all().item<bool>()) {
-    at::cholesky_inverse_out(inverse.value, upper, /*upper=*/true);
+    // In columns it is computed in place; being symmetric it is the same in rows.
+    at::Tensor in_columns = inverse.value.mT();
+    at::cholesky_inverse_out(in_columns, cholesky.lower);
     return;
   }
   for (std::int64_t group = 0; group < factor.size(0); ++group) {
     if (good[group].item<bool>()) {
-      inverse.value[group].copy_(at::cholesky_inverse(upper[group], /*upper=*/true));
+      inverse.value[group].copy_(at::cholesky_inverse(cholesky.lower[group]));
     } else {
       retry_group(factor[group], damping[group], inverse, group);
     }
@@ -64,11 +89,10 @@ void refresh_on_cpu(const at::Tensor& factor, const at::Tensor& damping, Inverse
 
 // Without a look from the host: a failed group keeps its value and is damped more next time.
 void refresh_on_device(const at::Tensor& factor, const at::Tensor& damping, Inverse& inverse) {
-  const auto [upper, info] =
-      at::linalg_cholesky_ex(damped(factor, damping * inverse.boost), /*upper=*/true);
-  const at::Tensor failed = succeeded(upper, info).logical_not_();
+  const Factorisation cholesky = factorise(factor, damping * inverse.boost);
+  const at::Tensor failed = succeeded(cholesky).logical_not_();
   // Solved against the identity, it is symmetric up to rounding only.
-  const at::Tensor solved = at::cholesky_inverse(upper, /*upper=*/true);
+  const at::Tensor solved = at::cholesky_inverse(cholesky.lower);
   const at::Tensor fresh = (solved + solved.mT()).mul_(0.5);
   inverse.value.copy_(at::where(failed.view({-1, 1, 1}), inverse.value, fresh));
   inverse.failures.copy_(failed);

@@ -34,7 +34,8 @@ struct Inverse {
   Inverse(std::int64_t groups, std::int64_t dim, const at::TensorOptions& options);
 };
 
-// Replaces `inverse` by (factor + damping·I)⁻¹ by Cholesky; reads the factor's upper triangle.
+// Replaces `inverse` by (factor + damping·I)⁻¹ by Cholesky; reads the factor's upper triangle. The
+// factor's diagonal is changed meanwhile and put back.
 // Groups whose factor cannot be inverted even with more damping keep their value.
 void refresh_inverse(const at::Tensor& factor, const at::Tensor& damping, Inverse& inverse);
 

@@ -2,11 +2,28 @@
 #include "spdkfac/kfac/running_average.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
 #include <c10/core/GradMode.h>
 
 #include "spdkfac/base/check.h"
 
 namespace spdkfac {
+namespace {
+
+// mean = keep·mean + take·sum on the upper triangles, in one pass.
+template <class Scalar>
+void blend(const at::Tensor& mean, const at::Tensor& sum, Scalar keep, Scalar take) {
+  const std::int64_t dim = mean.size(-1);
+  Scalar* to = mean.mutable_data_ptr<Scalar>();
+  const Scalar* from = sum.const_data_ptr<Scalar>();
+  for (std::int64_t row = 0; row < mean.size(0) * dim; ++row) {
+    for (std::int64_t at = row * dim + row % dim; at < (row + 1) * dim; ++at) {
+      to[at] = keep * to[at] + take * from[at];
+    }
+  }
+}
+
+}  // namespace
 
 RunningAverage::RunningAverage(std::int64_t groups, std::int64_t dim, double decay, bool identity,
                                const at::TensorOptions& options)
@@ -21,7 +38,12 @@ at::Tensor RunningAverage::add(const at::Tensor& sum, double scale) {
   if (mean_.is_cpu()) {
     if (finite.item<bool>()) {
       const double weight = weight_.item<double>();
-      mean_.mul_(1 - weight).add_(sum, weight * scale);
+      SPDKFAC_CHECK(sum.is_contiguous() && sum.scalar_type() == mean_.scalar_type(),
+                    "a factor's sum is in pieces or of another type than its average");
+      AT_DISPATCH_FLOATING_TYPES(mean_.scalar_type(), "blend", [&] {
+        blend<scalar_t>(mean_, sum, static_cast<scalar_t>(1 - weight),
+                        static_cast<scalar_t>(weight * scale));
+      });
       weight_.fill_(1 - decay_);
     }
   } else {
