@@ -179,7 +179,7 @@ at::Tensor matmul(const at::Tensor& input, const at::Tensor& factor) {
 }
 
 // Once per process. The libraries are never destroyed: unregistering while the key is on anywhere
-// would break the operators there.
+// would break the operators there. Statics keep them reachable, so that they are no leaks.
 void install() {
   static const bool done = [] {
     if (c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(kKey)) {
@@ -187,9 +187,11 @@ void install() {
           "capture: another library uses torch's dispatch key TESTING_ONLY_GenericMode; "
           "only one of them can be in a process");
     }
-    auto* fallback = new torch::Library(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
+    [[gnu::used]] static auto* fallback =
+        new torch::Library(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
     fallback->fallback(torch::CppFunction::makeFallthrough());
-    auto* operators = new torch::Library(torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__);
+    [[gnu::used]] static auto* operators =
+        new torch::Library(torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__);
     operators->impl("conv2d", conv2d);
     operators->impl("conv2d.padding", conv2d_padding);
     operators->impl("convolution", convolution);
