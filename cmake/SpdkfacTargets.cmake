@@ -94,14 +94,20 @@ endfunction()
 
 set(SPDKFAC_TEST_HEADERS <string> <vector> <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp>)
 
-# spdkfac_test(<name> SOURCES … DEPS … LABELS <label> [TORCH aten|torch] [GPU])
+# spdkfac_test(<name> SOURCES … DEPS … LABELS <label> [TORCH aten|torch] [GPU] [MPI_RANKS <count>…])
 # One GoogleTest program; each of its cases is a test of ctest. tests/ is on the include path, and
 # SPDKFAC_SOURCE_DIR is the root of the sources. TORCH: the whole program is one test of ctest, since
 # loading torch takes longer than most cases. GPU: once more as <name>.cuda, with the tensors of the
 # tests on the GPU; skipped where there is none. Without LABELS, only so.
+# MPI_RANKS (with TORCH): also under mpirun, as <name>.<count>ranks with the label multirank; the
+# tests find the ranks in support/world.h, which brings the program's main().
 function(spdkfac_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "GPU" "TORCH" "SOURCES;DEPS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "GPU" "TORCH" "SOURCES;DEPS;LABELS;MPI_RANKS")
   set(defines SPDKFAC_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  if(arg_MPI_RANKS)
+    list(APPEND arg_SOURCES ${PROJECT_SOURCE_DIR}/tests/support/world_main.cpp)
+    list(APPEND arg_DEPS spdkfac::comm)
+  endif()
   add_executable(${name} ${arg_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE ${defines})
@@ -124,6 +130,14 @@ function(spdkfac_test name)
       set_tests_properties(${name}.cuda PROPERTIES LABELS gpu TIMEOUT 900 SKIP_RETURN_CODE 77
         ENVIRONMENT SPDKFAC_TEST_DEVICE=cuda)
     endif()
+    foreach(ranks ${arg_MPI_RANKS})
+      spdkfac_mpi_test(${name}.${ranks}ranks RANKS ${ranks}
+        COMMAND $<TARGET_FILE:${name}> LABELS multirank)
+    endforeach()
+    if(arg_MPI_RANKS AND arg_GPU AND SPDKFAC_WITH_CUDA)
+      spdkfac_mpi_test(${name}.2ranks.cuda RANKS 2
+        COMMAND $<TARGET_FILE:${name}> LABELS gpu ENVIRONMENT SPDKFAC_TEST_DEVICE=cuda)
+    endif()
     return()
   endif()
   spdkfac_precompile(${name} test HEADERS ${SPDKFAC_TEST_HEADERS}
@@ -132,6 +146,43 @@ function(spdkfac_test name)
     DISCOVERY_MODE PRE_TEST
     DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 120)
+endfunction()
+
+# Ranks share few cores: nobody binds, spins or computes with several threads. Leak and race reports
+# inside MPI's own libraries are left out (tests/support/*.supp).
+set(SPDKFAC_MPIRUN_FLAGS --allow-run-as-root --oversubscribe --bind-to none
+  CACHE STRING "Flags of mpirun in the tests")
+mark_as_advanced(SPDKFAC_MPIRUN_FLAGS)
+
+# spdkfac_mpi_environment(<test> [<variable>=<value>…])
+# Scripts find mpirun in MPIRUN (empty without MPI) and MPIRUN_FLAGS.
+function(spdkfac_mpi_environment test)
+  set(mpirun)
+  if(SPDKFAC_WITH_MPI AND MPIEXEC_EXECUTABLE)
+    set(mpirun ${MPIEXEC_EXECUTABLE})
+  endif()
+  list(JOIN SPDKFAC_MPIRUN_FLAGS " " flags)
+  set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT
+    GOMP_SPINCOUNT=0 OMP_NUM_THREADS=1 MPIRUN=${mpirun} MPIRUN_FLAGS=${flags} ${ARGN})
+  set(support ${PROJECT_SOURCE_DIR}/tests/support)
+  set_tests_properties(${test} PROPERTIES ENVIRONMENT_MODIFICATION
+    "ASAN_OPTIONS=string_append::fast_unwind_on_malloc=0;LSAN_OPTIONS=string_append::suppressions=${support}/lsan.supp:print_suppressions=0;TSAN_OPTIONS=string_append::suppressions=${support}/tsan.supp:ignore_noninstrumented_modules=1")
+endfunction()
+
+# spdkfac_mpi_test(<name> RANKS <count> COMMAND … LABELS <label> [ENVIRONMENT <variable>=<value>…])
+# A test of ctest that runs a command under mpirun. Exit code 77 means skipped.
+function(spdkfac_mpi_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "RANKS" "COMMAND;LABELS;ENVIRONMENT")
+  if(SPDKFAC_WITH_MPI AND MPIEXEC_EXECUTABLE)
+    add_test(NAME ${name} COMMAND ${MPIEXEC_EXECUTABLE} ${SPDKFAC_MPIRUN_FLAGS}
+      ${MPIEXEC_NUMPROC_FLAG} ${arg_RANKS} ${arg_COMMAND})
+  else()
+    add_test(NAME ${name} COMMAND sh -c
+      "echo 'skipped: this build has no MPI, or there is no mpirun'; exit 77")
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 900 SKIP_RETURN_CODE 77
+    PROCESSORS ${arg_RANKS})
+  spdkfac_mpi_environment(${name} ${arg_ENVIRONMENT})
 endfunction()
 
 # spdkfac_benchmark(<name> SOURCES … DEPS …)
@@ -157,5 +208,5 @@ function(spdkfac_script_test name)
     LABELS "${arg_LABELS}"
     TIMEOUT ${arg_TIMEOUT}
     SKIP_RETURN_CODE 77
-    ENVIRONMENT "SPDKFAC=$<TARGET_FILE:spdkfac>;SPDKFAC_BUILD_DIR=${CMAKE_BINARY_DIR};CMAKE=${CMAKE_COMMAND};PYTHONDONTWRITEBYTECODE=1")
+    ENVIRONMENT "SPDKFAC=$<TARGET_FILE:spdkfac>;SPDKFAC_BUILD_DIR=${CMAKE_BINARY_DIR};CMAKE=${CMAKE_COMMAND};PYTHONDONTWRITEBYTECODE=1;GOMP_SPINCOUNT=0")
 endfunction()

@@ -42,6 +42,16 @@ if(NOT SPDKFAC_CUDA STREQUAL "OFF")
 endif()
 
 add_library(spdkfac_torch INTERFACE)
+# at::parallel_for is serial in sources compiled without OpenMP. The runtime is the one that torch
+# brings, so that a process has one. The thread sanitizer does not know its locks.
+if(NOT SPDKFAC_SANITIZE STREQUAL "thread")
+  target_compile_options(spdkfac_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
+  if(EXISTS ${LibTorch_ROOT}/lib/libgomp.so.1)
+    target_link_libraries(spdkfac_torch INTERFACE ${LibTorch_ROOT}/lib/libgomp.so.1)
+  else()
+    target_link_options(spdkfac_torch INTERFACE -fopenmp)
+  endif()
+endif()
 if(SPDKFAC_WITH_CUDA)
   target_link_libraries(spdkfac_torch INTERFACE LibTorch::cuda CUDA::cudart)
   message(STATUS "LibTorch: ${LibTorch_VERSION} in ${LibTorch_ROOT}, CUDA ${CUDAToolkit_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}")

@@ -26,6 +26,8 @@ needed=(
 if $with_torch; then
   needed+=(
     "zlib1g-dev zlib.h"
+    "libopenmpi-dev mpi.h"
+    "openmpi-bin mpirun"
     "python3-venv /usr/share/doc/python3-venv"
     "ca-certificates /etc/ssl/certs/ca-certificates.crt"
     "dataset-fashion-mnist /usr/share/datasets/fashion-mnist"

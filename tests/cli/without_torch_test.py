@@ -18,7 +18,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 class WithoutTorchTest(unittest.TestCase):
     def test_verbs_on_torch_are_errors_that_say_so(self) -> None:
-        for verb in ("describe", "train", "bench"):
+        for verb in ("calibrate", "describe", "train", "bench"):
             for arguments in ((verb,), (verb, "--help"), (verb, "--model", "resnet50")):
                 done = run(*arguments)
                 self.assertEqual(done.returncode, 2, arguments)

@@ -29,7 +29,7 @@ class MinimalExampleTest(unittest.TestCase):
         self.assertIn(listing[1], SOURCE)
 
     def test_learns_to_tell_the_spirals_apart(self) -> None:
-        done = subprocess.run([PROGRAM], capture_output=True, text=True, timeout=100, check=True)
+        done = subprocess.run([PROGRAM], capture_output=True, text=True, timeout=600, check=True)
         accuracy = re.search(r"accuracy: ([0-9.]+) %", done.stdout)
         self.assertIsNotNone(accuracy, done.stdout)
         self.assertGreater(float(accuracy[1]), 95, done.stdout)

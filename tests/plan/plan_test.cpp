@@ -360,8 +360,8 @@ TEST(ExchangeSteps, JoinNeighbouringGradientsOfOneOwner) {
   EXPECT_EQ(steps[0].last, 3U);
   EXPECT_EQ(steps[0].root, 1);
   EXPECT_TRUE(steps[0].gradients);
-  // 5·4, then 4·3 with the bias and two tensors of 3 behind it.
-  EXPECT_EQ(steps[0].elements, 20 + 12 + 3 + 3);
+  // 5·4, then 4·3 with the bias and two tensors of 3 behind it; 2 for the inner product of each.
+  EXPECT_EQ(steps[0].elements, 20 + 12 + 3 + 3 + 2 * 2);
   EXPECT_EQ(layers_sending_gradient(plan, 3), (std::vector<bool>{true, true, false}));
 }
 

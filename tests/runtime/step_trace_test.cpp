@@ -32,7 +32,7 @@ TEST(StepTrace, HoldsEveryPartOfAStepWithoutOverlap) {
     end = event.end();
   }
   for (const char* layer : {"conv", "hidden", "out"}) {
-    for (const char* what : {"A ", "G ", "average ", "precondition "}) {
+    for (const char* what : {"A ", "G ", "average A ", "average G ", "precondition "}) {
       EXPECT_EQ(seen[std::string(what) + layer], 1) << what << layer;
     }
     // On a GPU inverses are made side by side, and have one span together.

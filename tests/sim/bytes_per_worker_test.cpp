@@ -26,7 +26,8 @@ TEST(BytesPerWorker, OfEveryNamedAlgorithm) {
   const double exchanged = replicated + 13 * 3;                      // 165
   const double traces = 2 * 2 * 6;                                   // two layers, A and G
   const double owner_reduce = gradients + 13 * 3 + traces + 13 * 3;  // 150
-  const double owner_precondition = 8 * 3 + 13 * 3 + 8 * 3;          // 87
+  const double inner = 2 * 2 * 3;                                    // two elements for each layer
+  const double owner_precondition = 8 * 3 + 13 * 3 + 8 * 3 + inner;  // 99
   const std::map<std::string, double> expected = {{"sgd", gradients},
                                                   {"kfac", replicated},
                                                   {"d-kfac", replicated},
@@ -60,9 +61,9 @@ TEST(BytesPerWorker, OfStepsThatRefreshLess) {
   };
   EXPECT_DOUBLE_EQ(bytes("spd-kfac", StepKind::kFactors), 8 * 6 + 13 * 6);
   EXPECT_DOUBLE_EQ(bytes("spd-kfac", StepKind::kGradients), 8 * 6);
-  // Gradients are reduced and broadcast in every step.
-  EXPECT_DOUBLE_EQ(bytes("owner-precondition", StepKind::kFactors), 8 * 3 + 13 * 3 + 8 * 3);
-  EXPECT_DOUBLE_EQ(bytes("owner-precondition", StepKind::kGradients), 8 * 3 + 8 * 3);
+  // Gradients are reduced and broadcast in every step, with 2·2 elements of inner products.
+  EXPECT_DOUBLE_EQ(bytes("owner-precondition", StepKind::kFactors), 8 * 3 + 13 * 3 + 12 * 3);
+  EXPECT_DOUBLE_EQ(bytes("owner-precondition", StepKind::kGradients), 8 * 3 + 12 * 3);
 }
 
 TEST(BytesPerWorker, IsZeroOnOneWorker) {

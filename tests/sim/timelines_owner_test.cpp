@@ -29,6 +29,7 @@ ModelSpec three_layers() {
   return model;
 }
 
+// ⟨V, ∇W⟩ adds 2 elements for each layer to a broadcast of gradients.
 // Reduce 1 + m/4, broadcast 1 + tensors/4 + m/2; an all-reduce would cost 100 s.
 CostModel owner_costs() {
   CostModel costs = affine_costs(2, 100, 0, one_second_per_row());
@@ -68,9 +69,9 @@ TEST(OwnerTimeline, LayersOfOneOwnerShareTheBroadcastOfTheirGradients) {
   // G_0 -15. Reduces: 9 elements 3.25 s at 3, 3-6.25; 6 elements 2.5 s, 6.25-8.75; 5 elements
   // 2.25 s at 9, 9-11.25; 4 elements 2 s at 15, 15-17; 8 elements 3 s, 17-20.
   // Rank 0: A_0 20-23, G_0 -25, A_1 -27, G_1 -28; preconditions l0 -35.5 and l1 -37. Broadcast of
-  // 8 elements in 2 tensors, 1 + 0.5 + 4 = 5.5: 37-42.5.
-  // Rank 1: A_2 20-23, G_2 -24, preconditions l2 -27. Broadcast of 4 elements in 2 tensors,
-  // 1 + 0.5 + 2 = 3.5, behind the first: 42.5-46. Nothing is left to precondition.
+  // 8 + 4 elements in 2 tensors, 1 + 0.5 + 6 = 7.5: 37-44.5.
+  // Rank 1: A_2 20-23, G_2 -24, preconditions l2 -27. Broadcast of 4 + 2 elements in 2 tensors,
+  // 1 + 0.5 + 3 = 4.5, behind the first: 44.5-49. Nothing is left to precondition.
   EXPECT_EQ(from(20, compute(simulation, 0)), Timeline({{kInverse, 20, 23},
                                                         {kInverse, 23, 25},
                                                         {kInverse, 25, 27},
@@ -81,8 +82,8 @@ TEST(OwnerTimeline, LayersOfOneOwnerShareTheBroadcastOfTheirGradients) {
             Timeline({{kInverse, 20, 23}, {kInverse, 23, 24}, {kPrecondition, 24, 27}}));
   expect_channel_times(
       simulation,
-      {{3, 6.25}, {6.25, 8.75}, {9, 11.25}, {15, 17}, {17, 20}, {37, 42.5}, {42.5, 46}});
-  EXPECT_EQ(simulation.iteration, Seconds(46));
+      {{3, 6.25}, {6.25, 8.75}, {9, 11.25}, {15, 17}, {17, 20}, {37, 44.5}, {44.5, 49}});
+  EXPECT_EQ(simulation.iteration, Seconds(49));
   EXPECT_EQ(simulation.inverse_load, std::vector<Seconds>({Seconds(8), Seconds(4)}));
 }
 
@@ -91,15 +92,15 @@ TEST(OwnerTimeline, GradientsAreExchangedInStepsWithoutNewInverses) {
   const Simulation simulation =
       simulate(owner_plan(model, StepKind::kFactors), model, owner_costs());
 
-  // As the full step up to 20. Rank 0 preconditions 20-27.5-29, broadcast 29-34.5. Rank 1
-  // preconditions 20-23, broadcast 34.5-38.
+  // As the full step up to 20. Rank 0 preconditions 20-27.5-29, broadcast 29-36.5. Rank 1
+  // preconditions 20-23, broadcast 36.5-41.
   EXPECT_EQ(from(20, compute(simulation, 0)),
             Timeline({{kPrecondition, 20, 27.5}, {kPrecondition, 27.5, 29}}));
   EXPECT_EQ(from(20, compute(simulation, 1)), Timeline({{kPrecondition, 20, 23}}));
   expect_channel_times(
       simulation,
-      {{3, 6.25}, {6.25, 8.75}, {9, 11.25}, {15, 17}, {17, 20}, {29, 34.5}, {34.5, 38}});
-  EXPECT_EQ(simulation.iteration, Seconds(38));
+      {{3, 6.25}, {6.25, 8.75}, {9, 11.25}, {15, 17}, {17, 20}, {29, 36.5}, {36.5, 41}});
+  EXPECT_EQ(simulation.iteration, Seconds(41));
 }
 
 TEST(OwnerTimeline, GradientsAreExchangedInStepsWithoutFactors) {
@@ -108,7 +109,7 @@ TEST(OwnerTimeline, GradientsAreExchangedInStepsWithoutFactors) {
       simulate(owner_plan(model, StepKind::kGradients), model, owner_costs());
 
   // F 0-1-2-3, B_2 -5, B_1 -7, B_0 -9. Reduces: 4 elements 2 s, 5-7; 8 elements 3 s, 9-12.
-  // Rank 0 preconditions 12-19.5-21, broadcast 21-26.5. Rank 1 12-15, broadcast 26.5-30.
+  // Rank 0 preconditions 12-19.5-21, broadcast 21-28.5. Rank 1 12-15, broadcast 28.5-33.
   EXPECT_EQ(compute(simulation, 0), Timeline({{kPass, 0, 1},
                                               {kPass, 1, 2},
                                               {kPass, 2, 3},
@@ -118,8 +119,8 @@ TEST(OwnerTimeline, GradientsAreExchangedInStepsWithoutFactors) {
                                               {kPrecondition, 12, 19.5},
                                               {kPrecondition, 19.5, 21}}));
   EXPECT_EQ(from(9, compute(simulation, 1)), Timeline({{kPrecondition, 12, 15}}));
-  expect_channel_times(simulation, {{5, 7}, {9, 12}, {21, 26.5}, {26.5, 30}});
-  EXPECT_EQ(simulation.iteration, Seconds(30));
+  expect_channel_times(simulation, {{5, 7}, {9, 12}, {21, 28.5}, {28.5, 33}});
+  EXPECT_EQ(simulation.iteration, Seconds(33));
 }
 
 TEST(OwnerTimeline, EveryWorkerSpendsHostTimeOnAGradientBroadcastAndOnlyTheRootUnpacks) {
@@ -137,7 +138,8 @@ TEST(OwnerTimeline, EveryWorkerSpendsHostTimeOnAGradientBroadcastAndOnlyTheRootU
 
   // A_0 1.5 s: 0-1.5, F_0 -2.5, B_0 2.5 s: -5, G_0 1.5 s: -6.5. Reduce 1 + 15/4 = 4.75: -11.25.
   // Rank 1 unpacks A_0 -11.75 and G_0 -12.25, inverts -15.25 and -17.25, preconditions 60/16 = 3.75
-  // s -21, host -21.5. Rank 0 only its host time: 11.25-11.75. Broadcast 1 + 3 = 4: 21.5-25.5.
+  // s -21, host -21.5. Rank 0 only its host time: 11.25-11.75. Broadcast of 6 + 2
+  // elements 1 + 4 = 5: 21.5-26.5.
   EXPECT_EQ(compute(simulation, 0), Timeline({{kFactor, 0, 1.5},
                                               {kPass, 1.5, 2.5},
                                               {kPass, 2.5, 5},
@@ -149,8 +151,8 @@ TEST(OwnerTimeline, EveryWorkerSpendsHostTimeOnAGradientBroadcastAndOnlyTheRootU
                                                          {kInverse, 15.25, 17.25},
                                                          {kPrecondition, 17.25, 21},
                                                          {kPrecondition, 21, 21.5}}));
-  expect_channel_times(simulation, {{6.5, 11.25}, {21.5, 25.5}});
-  EXPECT_EQ(simulation.iteration, Seconds(25.5));
+  expect_channel_times(simulation, {{6.5, 11.25}, {21.5, 26.5}});
+  EXPECT_EQ(simulation.iteration, Seconds(26.5));
 }
 
 TEST(OwnerTimeline, LayerOfNobodySplitsTheBroadcastAndIsPreconditionedLast) {
@@ -169,8 +171,8 @@ TEST(OwnerTimeline, LayerOfNobodySplitsTheBroadcastAndIsPreconditionedLast) {
   const Simulation simulation = simulate(plan, model, costs);
 
   // Rank 0: A_0 0-2, G_0 -3, preconditions l0 -6, A_1 -7, G_1 -8, A_2 -10, G_2 -11, l2 -14.
-  // Broadcasts of 2 elements, 2 s: 6-8 and 14-16. Rank 1: A_1 0-1, G_1 1-2. Both precondition l1
-  // when all broadcasts have arrived: 16-17.
+  // Broadcasts of 2 + 2 elements, 3 s: 6-9 and 14-17. Rank 1: A_1 0-1, G_1 1-2. Both precondition
+  // l1 when all broadcasts have arrived: 17-18.
   EXPECT_EQ(compute(simulation, 0), Timeline({{kInverse, 0, 2},
                                               {kInverse, 2, 3},
                                               {kPrecondition, 3, 6},
@@ -179,11 +181,11 @@ TEST(OwnerTimeline, LayerOfNobodySplitsTheBroadcastAndIsPreconditionedLast) {
                                               {kInverse, 8, 10},
                                               {kInverse, 10, 11},
                                               {kPrecondition, 11, 14},
-                                              {kPrecondition, 16, 17}}));
+                                              {kPrecondition, 17, 18}}));
   EXPECT_EQ(compute(simulation, 1),
-            Timeline({{kInverse, 0, 1}, {kInverse, 1, 2}, {kPrecondition, 16, 17}}));
-  expect_channel_times(simulation, {{6, 8}, {14, 16}});
-  EXPECT_EQ(simulation.iteration, Seconds(17));
+            Timeline({{kInverse, 0, 1}, {kInverse, 1, 2}, {kPrecondition, 17, 18}}));
+  expect_channel_times(simulation, {{6, 9}, {14, 17}});
+  EXPECT_EQ(simulation.iteration, Seconds(18));
 }
 
 }  // namespace

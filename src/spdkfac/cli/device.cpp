@@ -6,6 +6,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/cli/ranks.h"
 
 namespace spdkfac::cli {
 
@@ -21,7 +22,11 @@ c10::Device find_device(const std::string& name) {
         "flags: --device cuda: this machine has no GPU that torch can use; use --device cpu, or "
         "check its driver with nvidia-smi");
   }
-  return c10::Device(c10::kCUDA, 0);
+  const c10::impl::VirtualGuardImpl guard(c10::kCUDA);
+  const c10::Device device(c10::kCUDA,
+                           static_cast<c10::DeviceIndex>(rank_on_host() % guard.deviceCount()));
+  guard.setDevice(device);
+  return device;
 }
 
 void synchronize(c10::Device device) {

@@ -7,8 +7,8 @@
 
 namespace spdkfac::cli {
 
-// `cpu` or `cuda`; a GPU that is not there is a ConfigError that says whether the build or the
-// machine lacks it.
+// `cpu` or `cuda`, of which ranks on one host take one each as far as there are; a GPU that is not
+// there is a ConfigError that says whether the build or the machine lacks it.
 c10::Device find_device(const std::string& name);
 
 // Waits until the device has done everything that was queued.

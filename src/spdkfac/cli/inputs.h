@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "spdkfac/cli/plan_flags.h"
 #include "spdkfac/plan/cost_model.h"
 #include "spdkfac/plan/layer_spec.h"
 #include "spdkfac/plan/plan_options.h"
@@ -39,15 +40,7 @@ class Inputs {
   std::optional<int> world_;
   std::optional<std::int64_t> batch_;
   std::vector<std::string> algorithm_names_;
-  std::optional<std::string> factor_schedule_;
-  std::optional<std::string> fusion_;
-  std::optional<std::int64_t> threshold_bytes_;
-  std::optional<std::string> placement_;
-  std::optional<std::string> balance_by_;
-  std::optional<std::string> factor_reduce_;
-  std::optional<std::string> exchange_;
-  std::optional<std::int64_t> nct_below_;
-  std::optional<int> owners_;
+  PlanFlags plan_flags_;
   std::optional<std::int64_t> factor_interval_;
   std::optional<std::int64_t> inverse_interval_;
 };

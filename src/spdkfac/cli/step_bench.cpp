@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/cli/step_bench.h"
 
+#include <array>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -24,7 +26,6 @@ namespace spdkfac::cli {
 namespace {
 
 constexpr double kRate = 1e-4;
-constexpr int kCallRepetitions = 5;
 constexpr double kMilli = 1e3;
 
 using Clock = std::chrono::steady_clock;
@@ -70,47 +71,75 @@ class Variant {
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
 };
 
-// Median seconds of a call on its own.
-template <class Call>
-double alone(at::Device device, const Call& call) {
-  std::vector<double> seconds;
-  call();
-  for (int repetition = 0; repetition < kCallRepetitions; ++repetition) {
-    synchronize(device);
-    const Clock::time_point start = Clock::now();
-    call();
-    synchronize(device);
-    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
-  }
-  return quantile(seconds, 0.5);
-}
-
-// What torch's products and factorisations take for the layers of the model, without all else.
-std::vector<std::pair<std::string, double>> calls_alone(const ModelSpec& model, at::Device device) {
-  const torch::NoGradGuard no_grad;
-  const at::TensorOptions options = at::TensorOptions().device(device);
-  double products = 0;
-  double inverses = 0;
-  double preconditioning = 0;
-  for (const LayerSpec& layer : model.layers) {
-    for (const std::int64_t dim : {layer.d_a, layer.d_g}) {
-      const at::Tensor rows = torch::randn({dim, model.batch * layer.positions}, options);
-      at::Tensor sum = torch::zeros({dim, dim}, options);
-      products += alone(device, [&] { sum.addmm_(rows, rows.t()); });
-      const at::Tensor matrix = sum + torch::eye(dim, options) * sum.diagonal().mean();
-      inverses += alone(device, [&] {
-        at::cholesky_inverse(std::get<0>(at::linalg_cholesky_ex(matrix, /*upper=*/true)), true);
-      });
+// What torch's products and factorisations take for the layers of a model, without all else.
+class CallsAlone {
+ public:
+  CallsAlone(const ModelSpec& model, at::Device device) : device_(device) {
+    const at::TensorOptions options = at::TensorOptions().device(device);
+    std::int64_t largest = 0;
+    for (const LayerSpec& layer : model.layers) {
+      largest = std::max(largest, std::max(layer.d_a, layer.d_g) * model.batch * layer.positions);
     }
-    const at::Tensor a = torch::randn({layer.d_a, layer.d_a}, options);
-    const at::Tensor g = torch::randn({layer.d_g, layer.d_g}, options);
-    const at::Tensor gradient = torch::randn({layer.d_g, layer.d_a}, options);
-    preconditioning += alone(device, [&] { torch::mm(torch::mm(g, gradient), a); });
+    // As in a step: patches are made for one layer at a time, factors are kept for all.
+    const at::Tensor patches = torch::randn({largest}, options);
+    for (const LayerSpec& layer : model.layers) {
+      for (const std::int64_t dim : {layer.d_a, layer.d_g}) {
+        const std::int64_t columns = model.batch * layer.positions;
+        factors_.push_back({patches.narrow(0, 0, dim * columns).view({dim, columns}),
+                            torch::zeros({dim, dim}, options), torch::eye(dim, options)});
+      }
+      layers_.push_back({torch::randn({layer.d_g, layer.d_g}, options),
+                         torch::randn({layer.d_g, layer.d_a}, options),
+                         torch::randn({layer.d_a, layer.d_a}, options)});
+    }
   }
-  return {{"factor_comp", products * kMilli},
-          {"inverse_comp", inverses * kMilli},
-          {"precondition", preconditioning * kMilli}};
-}
+
+  // Runs each part once over all layers and keeps its time.
+  void measure() {
+    const torch::NoGradGuard no_grad;
+    time(Category::kFactorComp, [&] {
+      for (Factor& factor : factors_) at::mm_out(factor.sum, factor.rows, factor.rows.t());
+    });
+    time(Category::kInverseComp, [&] {
+      for (const Factor& factor : factors_) {
+        at::cholesky_inverse(std::get<0>(at::linalg_cholesky_ex(factor.matrix, /*upper=*/true)),
+                             /*upper=*/true);
+      }
+    });
+    time(Category::kPrecondition, [&] {
+      for (const auto& [g, gradient, a] : layers_) torch::mm(torch::mm(g, gradient), a);
+    });
+  }
+
+  std::vector<std::pair<std::string, double>> medians_ms() const {
+    std::vector<std::pair<std::string, double>> medians;
+    for (const auto& [category, seconds] : seconds_) {
+      medians.emplace_back(category_name(category), quantile(seconds, 0.5) * kMilli);
+    }
+    return medians;
+  }
+
+ private:
+  struct Factor {
+    at::Tensor rows;
+    at::Tensor sum;
+    at::Tensor matrix;
+  };
+
+  template <class Calls>
+  void time(Category category, const Calls& calls) {
+    synchronize(device_);
+    const Clock::time_point start = Clock::now();
+    calls();
+    synchronize(device_);
+    seconds_[category].push_back(std::chrono::duration<double>(Clock::now() - start).count());
+  }
+
+  at::Device device_;
+  std::vector<Factor> factors_;
+  std::vector<std::array<at::Tensor, 3>> layers_;
+  std::map<Category, std::vector<double>> seconds_;
+};
 
 std::int64_t peak_bytes(at::Device device) {
   return at::getDeviceAllocator(device.type())
@@ -161,6 +190,12 @@ StepBenchResult bench_step(const StepBenchOptions& options) {
   add("kfac", options.kfac);
   add("kfac traced", traced);
   variants[1]->kfac().step(kRate);  // the step at which factors would be due, on nothing
+  Model& model = variants[0]->model();
+  CallsAlone calls(
+      describe(
+          options.model, model, [&](at::Tensor x) { return model.forward(std::move(x)); },
+          options.batch, options.input),
+      device);
 
   Progress progress("steps", static_cast<std::size_t>(options.warmup + options.steps));
   std::vector<std::vector<double>> parts(kCategoryCount);
@@ -175,18 +210,14 @@ StepBenchResult bench_step(const StepBenchOptions& options) {
         parts[part].push_back(times[kCategories[part]].value() * kMilli);
       }
     }
+    if (step >= options.warmup) calls.measure();
     progress.advance();
   }
   for (std::size_t part = 0; part < kCategoryCount; ++part) {
     const double median = quantile(parts[part], 0.5);
     if (median > 0) result.parts.emplace_back(category_name(kCategories[part]), median);
   }
-  Model& model = variants[0]->model();
-  const ModelSpec spec = describe(
-      options.model, model, [&](at::Tensor x) { return model.forward(std::move(x)); },
-      options.batch, options.input);
-  variants.clear();
-  result.calls_alone = calls_alone(spec, device);
+  result.calls_alone = calls.medians_ms();
   return result;
 }
 

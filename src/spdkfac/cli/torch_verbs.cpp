@@ -4,6 +4,7 @@
 namespace spdkfac::cli {
 
 void add_torch_verbs(CLI::App& app) {
+  add_calibrate_verb(app);
   add_describe_verb(app);
   add_train_verb(app);
   add_bench_verb(app);

@@ -18,9 +18,9 @@ struct ForwardedVerb {
   const char* name;
   const char* help;
 };
-constexpr std::array kVerbs = {ForwardedVerb{"describe", kDescribeHelp},
-                               ForwardedVerb{"train", kTrainHelp},
-                               ForwardedVerb{"bench", kBenchHelp}};
+constexpr std::array kVerbs = {
+    ForwardedVerb{"calibrate", kCalibrateHelp}, ForwardedVerb{"describe", kDescribeHelp},
+    ForwardedVerb{"train", kTrainHelp}, ForwardedVerb{"bench", kBenchHelp}};
 
 }  // namespace
 

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include "spdkfac/plan/plan_options.h"
-
 namespace spdkfac::cli {
 
 const std::vector<std::string>& optimizer_names() {
@@ -12,7 +10,7 @@ const std::vector<std::string>& optimizer_names() {
   return kNames;
 }
 
-Settings settings_of(const TrainOptions& options, std::int64_t total_steps) {
+Settings settings_of(const TrainOptions& options, int world, std::int64_t total_steps) {
   Settings settings;
   const auto add = [&](const char* flag, const auto& value) {
     settings.emplace_back(flag, fmt::format("{}", value));
@@ -29,6 +27,7 @@ Settings settings_of(const TrainOptions& options, std::int64_t total_steps) {
   add("--algorithm", options.algorithm);
   add("--optimizer", name_of(optimizer_names(), options.optimizer));
   add("--batch", options.batch);
+  add("ranks", world);
   add("--lr", options.learning_rate);
   if (options.optimizer == BaseOptimizer::kSgd) add("--momentum", options.momentum);
   add("--weight-decay", options.weight_decay);

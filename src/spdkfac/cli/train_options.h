@@ -8,6 +8,7 @@
 
 #include "spdkfac/cli/learning_rate.h"
 #include "spdkfac/data/dataset.h"
+#include "spdkfac/plan/plan_options.h"
 #include "spdkfac/runtime/kfac_options.h"
 
 namespace spdkfac::cli {
@@ -15,6 +16,19 @@ namespace spdkfac::cli {
 // What updates the parameters, under K-FAC or alone.
 enum class BaseOptimizer { kSgd, kAdam };
 const std::vector<std::string>& optimizer_names();  // sgd, adam
+
+// How several ranks work together; alone nothing of it matters.
+struct RankOptions {
+  std::string backend = "mpi";  // or nccl
+  std::int64_t timeout_seconds = 60;
+  PlanOptions plan;
+  std::string cluster;       // a name of the data
+  std::string cluster_file;  // instead
+  bool recalibrate = false;
+  std::string plan_file;  // to follow
+  std::string plan_out;   // to write what is followed at the end
+  std::int64_t profile_steps = 5;
+};
 
 // The flags of `spdkfac train`, with the defaults that depend on others filled in.
 struct TrainOptions {
@@ -43,6 +57,8 @@ struct TrainOptions {
   std::string device = "cpu";
   int threads = 0;  // 0: torch's choice
 
+  RankOptions ranks;
+
   std::string metrics;
   std::string trace;
   std::int64_t eval_every = 0;  // 0: at the end of epochs only
@@ -59,6 +75,6 @@ struct TrainOptions {
 // What a run's numbers depend on, as flags and their values: a checkpoint is continued with the
 // same. `total_steps` is part of it where the schedule depends on it.
 using Settings = std::vector<std::pair<std::string, std::string>>;
-Settings settings_of(const TrainOptions& options, std::int64_t total_steps);
+Settings settings_of(const TrainOptions& options, int world, std::int64_t total_steps);
 
 }  // namespace spdkfac::cli

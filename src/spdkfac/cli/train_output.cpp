@@ -55,7 +55,8 @@ void MetricsFile::append(const Json& line) const {
   }
 }
 
-TrainOutput::TrainOutput(bool json) : json_(json), terminal_(isatty(STDERR_FILENO) == 1) {}
+TrainOutput::TrainOutput(bool json, bool silent)
+    : json_(json), silent_(silent), terminal_(isatty(STDERR_FILENO) == 1) {}
 
 TrainOutput::~TrainOutput() { clear_bar(); }
 
@@ -65,6 +66,7 @@ void TrainOutput::clear_bar() {
 }
 
 void TrainOutput::write(const std::string& text) {
+  if (silent_) return;
   clear_bar();
   if (json_) {
     std::fputs(text.c_str(), stderr);
@@ -92,7 +94,7 @@ void TrainOutput::row(const TrainRow& row) {
 }
 
 bool TrainOutput::progress_due() const {
-  return Clock::now() - last_progress_ >= (terminal_ ? Clock::duration(200ms) : 10s);
+  return !silent_ && Clock::now() - last_progress_ >= (terminal_ ? Clock::duration(200ms) : 10s);
 }
 
 void TrainOutput::progress(const TrainProgress& p) {

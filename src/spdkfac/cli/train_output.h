@@ -50,7 +50,8 @@ struct TrainRow {
 // bar when that is a terminal, otherwise a line every ten seconds.
 class TrainOutput {
  public:
-  explicit TrainOutput(bool json);
+  // `silent`: another rank speaks for this one.
+  explicit TrainOutput(bool json, bool silent = false);
   ~TrainOutput();
   TrainOutput(const TrainOutput&) = delete;
   TrainOutput& operator=(const TrainOutput&) = delete;
@@ -68,6 +69,7 @@ class TrainOutput {
   void write(const std::string& text);
 
   bool json_;
+  bool silent_;
   bool terminal_;
   bool bar_shown_ = false;
   bool title_shown_ = false;

@@ -10,8 +10,6 @@
 namespace spdkfac::cli {
 namespace {
 
-constexpr int kWorld = 1;
-
 double per(double amount, double by) { return by > 0 ? amount / by : 0; }
 
 Json counters_json(const KfacCounters& counters) {
@@ -65,7 +63,7 @@ Json epoch_json(const TrainStatus& status) {
   add_evaluation(json, status);
   json["seconds"] = position.epoch_seconds;
   json["algorithm"] = status.options.algorithm;
-  json["world"] = kWorld;
+  json["world"] = status.world;
   json["step"] = position.step;
   json["total_seconds"] = position.seconds;
   json["examples_per_second"] = status.images_per_second();
@@ -82,7 +80,7 @@ Json eval_json(const TrainStatus& status) {
   add_evaluation(json, status);
   json["seconds"] = status.position.seconds;
   json["algorithm"] = status.options.algorithm;
-  json["world"] = kWorld;
+  json["world"] = status.world;
   json["learning_rate"] = status.learning_rate;
   return json;
 }
@@ -96,7 +94,7 @@ Json summary_json(const TrainStatus& status, const Training& training,
                {"data", options.data},
                {"algorithm", options.algorithm},
                {"optimizer", name_of(optimizer_names(), options.optimizer)},
-               {"world", kWorld},
+               {"world", status.world},
                {"batch", options.batch},
                {"seed", options.seed},
                {"device", training.device.str()},
@@ -106,9 +104,10 @@ Json summary_json(const TrainStatus& status, const Training& training,
   add_evaluation(json, status);
   json["seconds"] = status.position.seconds;
   json["examples_per_second"] =
-      per(static_cast<double>(status.position.step * options.batch), status.position.seconds);
+      per(static_cast<double>(status.position.step * options.batch * status.world),
+          status.position.seconds);
   json["parameters_sha256"] = training.digest();
-  if (training.kfac) json["covered_layers"] = training.kfac->layers().size();
+  if (options.second_order()) json["covered_layers"] = training.kfac->layers().size();
   if (status.counters) json["kfac"] = counters_json(*status.counters);
   return json;
 }
@@ -116,7 +115,7 @@ Json summary_json(const TrainStatus& status, const Training& training,
 std::string header_text(const TrainOptions& options, const Training& training,
                         std::int64_t total_steps) {
   std::string coverage;
-  if (training.kfac) {
+  if (options.second_order()) {
     const double share = 100 * per(static_cast<double>(training.covered_parameters()),
                                    static_cast<double>(training.parameters()));
     coverage = fmt::format(", {:.1f} % of them in {} layers with K-FAC", share,
@@ -126,13 +125,17 @@ std::string header_text(const TrainOptions& options, const Training& training,
                                  ? fmt::format("cpu with {} thread{}", at::get_num_threads(),
                                                at::get_num_threads() == 1 ? "" : "s")
                                  : training.device.str();
+  const int ranks = training.ranks->size();
+  const std::string batch = ranks == 1
+                                ? fmt::format("{}", options.batch)
+                                : fmt::format("{} on each of {} ranks", options.batch, ranks);
   const std::string& optimizer = name_of(optimizer_names(), options.optimizer);
   return fmt::format(
       "{}, {} parameters{}; {}, {} + {} images of {}\n{}, batch {}, {} steps ({} an epoch), on {}",
       options.model, training.parameters(), coverage, training.train.name, training.train.size,
       training.test.size, training.train.shape.text(),
-      training.kfac ? options.algorithm + " over " + optimizer : optimizer, options.batch,
-      total_steps, training.train.size / options.batch, device);
+      options.second_order() ? options.algorithm + " over " + optimizer : optimizer, batch,
+      total_steps, training.train.size / (options.batch * ranks), device);
 }
 
 std::string trouble_text(const KfacCounters& counters) {

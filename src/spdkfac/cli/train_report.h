@@ -17,6 +17,7 @@ struct TrainStatus {
   const TrainOptions& options;
   TrainPosition position;
   std::int64_t steps_per_epoch = 1;
+  int world = 1;
   double learning_rate = 0;  // of the last update
   std::optional<Evaluation> evaluation = std::nullopt;
   std::optional<KfacCounters> counters = std::nullopt;

@@ -68,13 +68,16 @@ std::string save_state(Training& training, const TrainPosition& position,
   archive.write("settings", c10::IValue(settings_json(settings).dump()));
   archive.write("step", c10::IValue(position.step));
   archive.write("seconds", c10::IValue(position.seconds));
-  archive.write("loss_sum", c10::IValue(position.loss_sum));
+  // The same on all ranks; their sum is what counts.
+  const Ranks& ranks = *training.ranks;
+  archive.write("loss_sum", c10::IValue(ranks.sum({position.loss_sum})[0] / ranks.size()));
   archive.write("examples", c10::IValue(position.examples));
   archive.write("epoch_seconds", c10::IValue(position.epoch_seconds));
-  archive.write("generator_cpu", generator_state(at::kCPU), /*is_buffer=*/true);
-  if (training.device.is_cuda()) {
-    archive.write("generator_cuda", generator_state(training.device), /*is_buffer=*/true);
-  }
+  const auto write_generators = [&](const char* key, at::Device device) {
+    archive.write(key, training.ranks->gather_bytes(generator_state(device)), /*is_buffer=*/true);
+  };
+  write_generators("generators_cpu", at::kCPU);
+  if (training.device.is_cuda()) write_generators("generators_cuda", training.device);
   serialize::OutputArchive model;
   training.model->save(model);
   archive.write("model", model);
@@ -123,10 +126,10 @@ TrainPosition load_state(const std::string& content, const std::string& where, T
       at::Tensor state;
       if (!archive.try_read(key, state, /*is_buffer=*/true)) return;
       at::Generator generator = at::globalContext().defaultGenerator(device);
-      generator.set_state(state.cpu());
+      generator.set_state(state.cpu()[training.ranks->rank()].clone());
     };
-    restore("generator_cpu", at::kCPU);
-    if (training.device.is_cuda()) restore("generator_cuda", training.device);
+    restore("generators_cpu", at::kCPU);
+    if (training.device.is_cuda()) restore("generators_cuda", training.device);
     return position;
   } catch (const c10::Error& error) {
     throw Error(fmt::format("{}: cannot be read ({})", where,
@@ -141,7 +144,8 @@ std::optional<Resumed> load_newest(const CheckpointFolder& folder, Training& tra
   for (const auto& file : files) {
     try {
       const std::string content = folder.read(file);
-      return Resumed{load_state(content, file.string(), training, settings), file.string()};
+      return Resumed{load_state(content, file.string(), training, settings), file.string(),
+                     content};
     } catch (const ConfigError&) {
       throw;
     } catch (const Error& error) {

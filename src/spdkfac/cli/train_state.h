@@ -22,7 +22,7 @@ struct TrainPosition {
 };
 
 // Everything that the next steps depend on, as the content of a checkpoint: the run that loads it
-// goes on as if it had never stopped, on the CPU bit for bit.
+// goes on as if it had never stopped, on the CPU bit for bit. All ranks call it and get the same.
 std::string save_state(Training& training, const TrainPosition& position, const Settings& settings);
 
 // Into a training made with the same settings; others are a ConfigError that names them. Content
@@ -35,6 +35,7 @@ TrainPosition load_state(const std::string& content, const std::string& where, T
 struct Resumed {
   TrainPosition position;
   std::string file;
+  std::string content;
 };
 std::optional<Resumed> load_newest(const CheckpointFolder& folder, Training& training,
                                    const Settings& settings,

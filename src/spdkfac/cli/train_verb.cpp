@@ -12,9 +12,12 @@
 
 #include "spdkfac/base/error.h"
 #include "spdkfac/cli/output.h"
+#include "spdkfac/cli/plan_flags.h"
+#include "spdkfac/cli/ranks.h"
 #include "spdkfac/cli/shape.h"
 #include "spdkfac/cli/trainer.h"
 #include "spdkfac/cli/verbs.h"
+#include "spdkfac/comm/mpi.h"
 #include "spdkfac/models/model.h"
 #include "spdkfac/plan/plan_options.h"
 
@@ -64,6 +67,7 @@ struct TrainVerb {
   std::string convention = "kfc";
   std::optional<std::int64_t> inverse_interval;
   std::int64_t patch_megabytes = 0;
+  PlanFlags plan_flags;
   CLI::App* verb = nullptr;
 
   bool given(const std::string& flag) const { return verb->count(flag) > 0; }
@@ -74,9 +78,9 @@ struct TrainVerb {
   }
 
   void add_flags();
-  void check_algorithm() const;
   void check_flags() const;
   TrainOptions resolve() const;
+  TrainResult train_with_clear_errors() const;
   void run() const;
 };
 
@@ -105,10 +109,11 @@ void TrainVerb::add_flags() {
       ->group(group);
 
   group = "Training";
-  option("--algorithm", options.algorithm, "kfac (default) or sgd", "NAME");
+  option("--algorithm", options.algorithm,
+         "kfac (default), sgd, auto or a name of 'spdkfac algorithms'", "NAME");
   option("--optimizer", optimizer, "Under K-FAC or alone: sgd (default) or adam", "NAME")
       ->check(CLI::IsMember(optimizer_names()));
-  option("--batch", batch, "Examples of a step; default: the model's", "N")
+  option("--batch", batch, "Examples of a step and rank; default: the model's", "N")
       ->check(count(1, 1'000'000));
   option("--epochs", options.epochs, "Default 3, or what --max-steps needs", "N")
       ->check(count(1, 1'000'000));
@@ -149,6 +154,30 @@ void TrainVerb::add_flags() {
   option("--patch-memory", patch_megabytes, "For the patches of a convolution; default 256", "MB")
       ->check(count(1, kMaxPatchMegabytes));
 
+  group = "Ranks (under mpirun; each variant overrides the algorithm's preset)";
+  option("--cluster", options.ranks.cluster, "Costs to plan for: a cluster of the data", "NAME");
+  option("--cluster-file", options.ranks.cluster_file, "Or a file of 'spdkfac calibrate'", "FILE")
+      ->excludes("--cluster");
+  verb->add_flag("--recalibrate", options.ranks.recalibrate,
+                 "Without a cluster: measure the costs anew")
+      ->group(group)
+      ->excludes("--cluster")
+      ->excludes("--cluster-file");
+  option("--plan", options.ranks.plan_file, "Follow the plan of a file", "FILE")
+      ->excludes("--cluster")
+      ->excludes("--cluster-file")
+      ->excludes("--recalibrate");
+  option("--plan-out", options.ranks.plan_out, "Write the plan that was followed", "FILE");
+  option("--profile-steps", options.ranks.profile_steps,
+         "Steps to measure before the plan is made again; 0: never; default 5", "N")
+      ->check(count(0, kMaxSteps));
+  option("--backend", options.ranks.backend, "mpi (default) or nccl (a GPU for each rank)", "NAME")
+      ->check(CLI::IsMember({"mpi", "nccl"}));
+  option("--timeout", options.ranks.timeout_seconds,
+         "Seconds to wait for a rank that does not answer; default 60", "S")
+      ->check(count(1, 86'400));
+  plan_flags.add_to(*verb, group);
+
   group = "Output";
   option("--eval-every", options.eval_every, "Also test after every so many steps", "STEPS")
       ->check(count(1, kMaxSteps));
@@ -168,22 +197,7 @@ void TrainVerb::add_flags() {
   verb->add_flag("--resume", options.resume, "Continue from the newest checkpoint")->group(group);
 }
 
-void TrainVerb::check_algorithm() const {
-  if (options.algorithm == "sgd" || options.algorithm == "kfac") return;
-  bool known = options.algorithm == kAutoAlgorithm;
-  for (const AlgorithmInfo& info : named_algorithms()) known |= info.name == options.algorithm;
-  if (known) {
-    throw ConfigError(
-        fmt::format("flags: --algorithm {} needs several workers, and training on several is not "
-                    "there yet; use kfac or sgd",
-                    options.algorithm));
-  }
-  throw ConfigError(
-      fmt::format("algorithm: unknown name \"{}\"; choose kfac or sgd", options.algorithm));
-}
-
 void TrainVerb::check_flags() const {
-  check_algorithm();
   if (options.algorithm == "sgd") forbid(kKfacFlags, "--algorithm sgd");
   if (optimizer == "adam") forbid({"--momentum"}, "--optimizer adam");
   if (options.data == "synthetic") {
@@ -234,13 +248,18 @@ TrainOptions TrainVerb::resolve() const {
   if (patch_megabytes > 0) result.kfac.patch_memory = kMebibyte * patch_megabytes;
   result.kfac.trace = !result.trace.empty();
   if (result.second_order()) validate(result.kfac);
+  result.ranks.plan = plan_flags.options(result.algorithm);
+  if (result.second_order()) {
+    result.ranks.plan.factor_interval = result.kfac.factor_interval;
+    result.ranks.plan.inverse_interval = result.kfac.inverse_interval;
+  }
+  if (result.algorithm != kAutoAlgorithm) validate(result.ranks.plan);
   return result;
 }
 
-void TrainVerb::run() const {
-  TrainResult result;
+TrainResult TrainVerb::train_with_clear_errors() const {
   try {
-    result = train(resolve());
+    return train(resolve());
   } catch (const c10::OutOfMemoryError& error) {
     throw Error(
         fmt::format("train: the device's memory is full ({}); lower --batch, --width or "
@@ -249,7 +268,17 @@ void TrainVerb::run() const {
   } catch (const c10::Error& error) {
     throw Error(fmt::format("torch: {}", error.what_without_backtrace()));
   }
-  if (options.json) print_json(result.summary);
+}
+
+void TrainVerb::run() const {
+  TrainResult result;
+  try {
+    result = train_with_clear_errors();
+  } catch (const std::exception& error) {
+    if (launched_by_mpi()) end_all_ranks(error);
+    throw;
+  }
+  if (options.json && result.first_rank) print_json(result.summary);
   constexpr int kSignalExit = 128;
   if (result.signal != 0) std::exit(kSignalExit + result.signal);
 }

@@ -15,7 +15,9 @@
 #include <unistd.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/cli/device.h"
 #include "spdkfac/cli/interrupt.h"
+#include "spdkfac/cli/rank_report.h"
 #include "spdkfac/cli/train_output.h"
 #include "spdkfac/cli/train_report.h"
 #include "spdkfac/cli/train_state.h"
@@ -45,7 +47,7 @@ void check_trace(const std::string& path) {
 
 class Trainer {
  public:
-  explicit Trainer(const TrainOptions& options);
+  Trainer(const TrainOptions& options, std::unique_ptr<Ranks> ranks);
   TrainResult run();
 
  private:
@@ -56,19 +58,21 @@ class Trainer {
   void settle();
   void show_progress();
   void save_checkpoint();
-  TrainStatus status();
+  // With the loss of all ranks, which all of them ask for at once, or with an estimate of it.
+  TrainStatus status(bool of_all_ranks);
+  void say_what_ranks_did(Json& summary);
+  std::optional<Resumed> resume();
   TrainResult finish();
   bool end_of_epoch() const { return position_.step % per_epoch_ == 0; }
   bool due(std::int64_t interval) const { return interval > 0 && position_.step % interval == 0; }
-  bool done() const {
-    return position_.step >= total_ || target_reached_ || interrupt_.signal() != 0;
-  }
+  bool done() const { return position_.step >= total_ || target_reached_ || stopped_; }
 
   const TrainOptions& options_;
   TrainOutput output_;
   MetricsFile metrics_;
   std::optional<CheckpointFolder> checkpoints_;
   Training training_;
+  Ranks& ranks_;
   std::int64_t per_epoch_;
   std::int64_t total_;
   LearningRate rate_;
@@ -80,28 +84,35 @@ class Trainer {
   at::Tensor loss_;                       // sum of what is not in the position yet, on the device
   std::optional<Evaluation> evaluation_;  // of the last evaluated step
   bool target_reached_ = false;
+  bool stopped_ = false;  // by a signal to any rank
   std::int64_t saved_step_ = -1;
+  std::int64_t steps_here_ = 0;  // of this process
 };
 
-Trainer::Trainer(const TrainOptions& options)
+Trainer::Trainer(const TrainOptions& options, std::unique_ptr<Ranks> ranks)
     : options_(options),
-      output_(options.json),
-      metrics_(options.metrics),
-      training_(make_training(options)),
-      per_epoch_(training_.train.size / options.batch),
+      output_(options.json, /*silent=*/!ranks->first()),
+      metrics_(ranks->first() ? options.metrics : ""),
+      training_(make_training(options, std::move(ranks),
+                              [this](const std::string& text) { output_.line(text); })),
+      ranks_(*training_.ranks),
+      per_epoch_(training_.train.size / (options.batch * ranks_.size())),
       total_(total_steps(options, per_epoch_)),
       rate_{options.learning_rate, options.schedule, options.warmup_steps, total_},
-      settings_(settings_of(options, total_)),
+      settings_(settings_of(options, ranks_.size(), total_)),
       loss_(torch::zeros({}, at::TensorOptions(at::kDouble).device(training_.device))) {
   settings_.emplace_back("training examples", std::to_string(training_.train.size));
-  if (!options.checkpoint_dir.empty()) checkpoints_.emplace(options.checkpoint_dir, options.keep);
+  if (!options.checkpoint_dir.empty() && ranks_.first()) {
+    checkpoints_.emplace(options.checkpoint_dir, options.keep);
+  }
 }
 
 void Trainer::begin() {
   training_.model->train();
   output_.line(header_text(options_, training_, total_));
-  if (!checkpoints_) return;
+  if (options_.checkpoint_dir.empty()) return;
   if (!options_.resume) {
+    if (!checkpoints_) return;
     const auto files = checkpoints_->files();
     if (files.empty()) return;
     throw ConfigError(fmt::format(
@@ -109,11 +120,10 @@ void Trainer::begin() {
         "--checkpoint-dir",
         options_.checkpoint_dir, files.front().filename().string()));
   }
-  const auto resumed = load_newest(*checkpoints_, training_, settings_,
-                                   [&](const std::string& text) { output_.warning(text); });
+  const auto resumed = resume();
   if (!resumed) {
-    output_.line(fmt::format("no checkpoint in {}, starting from the beginning",
-                             checkpoints_->path().string()));
+    output_.line(
+        fmt::format("no checkpoint in {}, starting from the beginning", options_.checkpoint_dir));
     return;
   }
   position_ = resumed->position;
@@ -123,6 +133,19 @@ void Trainer::begin() {
     evaluation_ = evaluate(training_, options_.batch);
     target_reached_ = evaluation_->accuracy >= options_.target_accuracy;
   }
+}
+
+// The first rank reads; the others take what it found.
+std::optional<Resumed> Trainer::resume() {
+  std::optional<Resumed> found;
+  if (checkpoints_) {
+    found = load_newest(*checkpoints_, training_, settings_,
+                        [&](const std::string& text) { output_.warning(text); });
+  }
+  if (ranks_.alone()) return found;
+  const std::string content = ranks_.from_first(found ? found->content : "");
+  if (content.empty() || ranks_.first()) return found;
+  return Resumed{load_state(content, "the checkpoint of rank 0", training_, settings_), "", ""};
 }
 
 void Trainer::train_step(const Batches& batches) {
@@ -137,7 +160,8 @@ void Trainer::train_step(const Batches& batches) {
   training_.optimizer->step();
   loss_.add_(loss.detach(), batch.size());
   ++position_.step;
-  position_.examples += batch.size();
+  ++steps_here_;
+  position_.examples += batch.size() * ranks_.size();
 }
 
 void Trainer::settle() {
@@ -150,27 +174,33 @@ void Trainer::settle() {
   position_.epoch_seconds += seconds;
   position_.loss_sum += loss;
   if (!std::isfinite(loss)) {
-    throw NumericalError(fmt::format(
-        "train: the loss is {} at step {} (learning rate {}); lower --lr{}", loss, position_.step,
-        learning_rate_at(rate_, position_.step - 1),
-        training_.kfac ? ", raise --damping or lower --kl-clip" : " or use --warmup-steps"));
+    throw NumericalError(
+        fmt::format("train: the loss is {} at step {} (learning rate {}); lower --lr{}", loss,
+                    position_.step, learning_rate_at(rate_, position_.step - 1),
+                    options_.second_order() ? ", raise --damping or lower --kl-clip"
+                                            : " or use --warmup-steps"));
   }
 }
 
 void Trainer::show_progress() {
-  const TrainStatus now = status();
-  output_.progress(
-      {.epoch = (position_.step - 1) / per_epoch_ + 1,
-       .batch = (position_.step - 1) % per_epoch_ + 1,
-       .batches = per_epoch_,
-       .steps_left = total_ - position_.step,
-       .steps_per_second = now.images_per_second() / static_cast<double>(options_.batch),
-       .images_per_second = now.images_per_second(),
-       .loss = now.train_loss()});
+  const TrainStatus now = status(/*of_all_ranks=*/false);
+  output_.progress({.epoch = (position_.step - 1) / per_epoch_ + 1,
+                    .batch = (position_.step - 1) % per_epoch_ + 1,
+                    .batches = per_epoch_,
+                    .steps_left = total_ - position_.step,
+                    .steps_per_second = now.images_per_second() /
+                                        static_cast<double>(options_.batch * ranks_.size()),
+                    .images_per_second = now.images_per_second(),
+                    .loss = now.train_loss()});
 }
 
-TrainStatus Trainer::status() {
-  TrainStatus result{.options = options_, .position = position_, .steps_per_epoch = per_epoch_};
+TrainStatus Trainer::status(bool of_all_ranks) {
+  TrainStatus result{.options = options_,
+                     .position = position_,
+                     .steps_per_epoch = per_epoch_,
+                     .world = ranks_.size()};
+  const double loss = result.position.loss_sum;
+  result.position.loss_sum = of_all_ranks ? ranks_.sum({loss})[0] : loss * ranks_.size();
   result.learning_rate = learning_rate_at(rate_, std::max<std::int64_t>(position_.step - 1, 0));
   result.evaluation = evaluation_;
   return result;
@@ -185,8 +215,8 @@ void Trainer::after_step() {
     evaluation_ = evaluate(training_, options_.batch);
     target_reached_ =
         options_.target_accuracy > 0 && evaluation_->accuracy >= options_.target_accuracy;
-    TrainStatus now = status();
-    if (training_.kfac) now.counters = training_.kfac->counters();
+    TrainStatus now = status(/*of_all_ranks=*/true);
+    if (options_.second_order()) now.counters = training_.kfac->counters();
     output_.row(row_of(now));
     if (due(options_.eval_every)) metrics_.append(eval_json(now));
     if (end_of_epoch() || position_.step == total_ || target_reached_) {
@@ -200,13 +230,16 @@ void Trainer::after_step() {
   }
   const bool by_interval =
       options_.checkpoint_every > 0 ? due(options_.checkpoint_every) : end_of_epoch();
-  if (checkpoints_ && by_interval) save_checkpoint();
+  if (by_interval) save_checkpoint();
+  stopped_ = ranks_.any_stopped(interrupt_.signal() != 0);
 }
 
 void Trainer::save_checkpoint() {
-  if (saved_step_ == position_.step) return;
+  if (options_.checkpoint_dir.empty() || saved_step_ == position_.step) return;
   settle();
-  checkpoints_->save(position_.step, save_state(training_, position_, settings_));
+  ranks_.average(training_.model->buffers());
+  std::string content = save_state(training_, position_, settings_);
+  if (checkpoints_) checkpoints_->save(position_.step, std::move(content));
   saved_step_ = position_.step;
   since_ = Clock::now();
 }
@@ -220,6 +253,8 @@ TrainResult Trainer::run() {
                                             .augment = options_.augment,
                                             .seed = options_.seed,
                                             .epoch = position_.step / per_epoch_,
+                                            .rank = ranks_.rank(),
+                                            .world = ranks_.size(),
                                             .device = training_.device});
     do {
       train_step(batches);
@@ -229,45 +264,66 @@ TrainResult Trainer::run() {
   return finish();
 }
 
+void Trainer::say_what_ranks_did(Json& summary) {
+  const KfacMemory memory = training_.kfac->memory();
+  const std::vector<RankFigures> figures = gather(
+      ranks_, {.memory = memory,
+               .sent_per_step = ranks_.communicator()->traffic().sent /
+                                static_cast<double>(std::max<std::int64_t>(1, steps_here_))});
+  output_.line(ranks_text(figures));
+  summary["ranks"] = ranks_json(figures);
+  const std::optional<Plan> plan = training_.kfac->plan();
+  if (!plan) return;
+  summary["plan"] = plan->digest();
+  if (!options_.ranks.plan_out.empty() && ranks_.first()) {
+    write_file_atomically(options_.ranks.plan_out, to_json(*plan).dump(1) + "\n");
+  }
+}
+
 TrainResult Trainer::finish() {
-  if (checkpoints_ && position_.step > 0) save_checkpoint();
+  if (position_.step > 0) save_checkpoint();
   TrainResult result;
-  result.signal = interrupt_.signal();
+  if (stopped_) result.signal = interrupt_.signal() != 0 ? interrupt_.signal() : SIGTERM;
   std::string ended_by = target_reached_ ? "target" : "end";
   if (result.signal != 0) {
     ended_by = result.signal == SIGINT ? "SIGINT" : "SIGTERM";
-    output_.line(fmt::format("stopped by {} after {} of {} steps; {}", ended_by, position_.step,
-                             total_,
-                             checkpoints_ ? "to continue, give the same command with --resume"
-                                          : "nothing was saved, for lack of --checkpoint-dir"));
+    output_.line(fmt::format(
+        "stopped by {} after {} of {} steps; {}", ended_by, position_.step, total_,
+        !options_.checkpoint_dir.empty() ? "to continue, give the same command with --resume"
+                                         : "nothing was saved, for lack of --checkpoint-dir"));
   } else if (!evaluation_) {  // a finished run was continued
     evaluation_ = evaluate(training_, options_.batch);
-    output_.row(row_of(status()));
+    output_.row(row_of(status(/*of_all_ranks=*/true)));
   }
   if (target_reached_) {
     output_.line(fmt::format("accuracy of {:.2f} % reached after {} steps and {:.1f} s",
                              100 * evaluation_->accuracy, position_.step, position_.seconds));
   }
-  TrainStatus now = status();
-  if (training_.kfac) {
+  TrainStatus now = status(/*of_all_ranks=*/true);
+  if (options_.second_order()) {
     now.counters = training_.kfac->counters();
     const std::string trouble = trouble_text(*now.counters);
     if (!trouble.empty()) output_.line(trouble);
-    if (!options_.trace.empty()) {
+    if (!options_.trace.empty() && ranks_.first()) {
       std::ostringstream text;
       training_.kfac->trace().write_perfetto(text);
       write_file_atomically(options_.trace, text.str());
     }
   }
   result.summary = summary_json(now, training_, ended_by);
+  if (!ranks_.alone()) say_what_ranks_did(result.summary);
   return result;
 }
 
 }  // namespace
 
 TrainResult train(const TrainOptions& options) {
-  check_trace(options.trace);
-  return Trainer(options).run();
+  auto ranks = std::make_unique<Ranks>(options.ranks, find_device(options.device));
+  const bool first = ranks->first();
+  if (first) check_trace(options.trace);
+  TrainResult result = Trainer(options, std::move(ranks)).run();
+  result.first_rank = first;
+  return result;
 }
 
 }  // namespace spdkfac::cli

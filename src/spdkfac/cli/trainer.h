@@ -11,7 +11,8 @@ namespace spdkfac::cli {
 
 struct TrainResult {
   int signal = 0;  // that ended the run early
-  Json summary;    // docs/training.md
+  bool first_rank = true;
+  Json summary;  // docs/training.md
 };
 
 // Runs `spdkfac train`: all that is printed, written and saved, except the summary.

@@ -8,9 +8,11 @@
 #include "spdkfac/base/log.h"
 #include "spdkfac/cli/device.h"
 #include "spdkfac/cli/sha256.h"
+#include "spdkfac/cli/train_planner.h"
 #include "spdkfac/data/batches.h"
 #include "spdkfac/data/cifar10.h"
 #include "spdkfac/data/fashion_mnist.h"
+#include "spdkfac/data/shuffle.h"
 #include "spdkfac/data/synthetic.h"
 
 namespace spdkfac::cli {
@@ -29,6 +31,20 @@ Dataset load_data(const TrainOptions& options, Split split) {
   synthetic.examples = options.synthetic_examples;
   if (split == Split::kTest) synthetic.examples = (synthetic.examples + 4) / 5;
   return make_synthetic(split, synthetic);
+}
+
+// All that must be the same on every rank.
+std::string options_text(const TrainOptions& options, int world) {
+  std::string text = to_json(options.ranks.plan).dump();
+  for (const auto& [flag, value] : settings_of(options, world, options.max_steps)) {
+    text += fmt::format(" {} {}", flag, value);
+  }
+  return text + fmt::format(
+                    " --epochs {} --max-steps {} --eval-every {} --target-accuracy {} "
+                    "--checkpoint-every {} --profile-steps {} --checkpoint-dir {}",
+                    options.epochs, options.max_steps, options.eval_every, options.target_accuracy,
+                    options.checkpoint_every, options.ranks.profile_steps,
+                    !options.checkpoint_dir.empty());
 }
 
 // One image goes through, so that a misfit shows before the run.
@@ -88,19 +104,26 @@ std::string Training::digest() const {
   return sum.finish();
 }
 
-Training make_training(const TrainOptions& options) {
+Training make_training(const TrainOptions& options, std::unique_ptr<Ranks> given,
+                       const std::function<void(const std::string&)>& say) {
   if (options.threads > 0) at::set_num_threads(options.threads);
   Training training;
   training.device = find_device(options.device);
+  training.ranks = std::move(given);
+  const Ranks& ranks = *training.ranks;
+  ranks.require_same("the options", options_text(options, ranks.size()));
   torch::manual_seed(options.seed);
   ModelOptions model;
   model.width = options.width;
   training.train = load_data(options, Split::kTrain);
   training.test = load_data(options, Split::kTest);
-  if (training.train.size < options.batch) {
+  ranks.require_same("the number of examples",
+                     fmt::format("{} + {}", training.train.size, training.test.size));
+  if (training.train.size < options.batch * ranks.size()) {
     throw ConfigError(fmt::format(
-        "train: --batch {} is more than the {} examples of the training split; lower it",
-        options.batch, training.train.size));
+        "train: --batch {}{} is more than the {} examples of the training split; lower it",
+        options.batch, ranks.alone() ? "" : fmt::format(" of {} ranks", ranks.size()),
+        training.train.size));
   }
   model.classes = training.train.classes;
   model.channels = training.train.shape.channels;
@@ -109,29 +132,42 @@ Training make_training(const TrainOptions& options) {
   check_input(*training.model, options.model, training.train, training.device);
   training.train = training.train.to(training.device);
   training.test = training.test.to(training.device);
-  if (options.second_order()) {
-    training.kfac = std::make_unique<Preconditioner>(*training.model, options.kfac,
-                                                     make_logger({.level = "warning"}));
-  }
   training.optimizer = make_optimizer(options, training.model->parameters());
+  if (!ranks.alone()) ranks.require_same("the first parameters", training.digest());
+  if (options.second_order() || !ranks.alone()) {
+    training.kfac = std::make_unique<Preconditioner>(
+        *training.model, options.kfac, make_distribution(options, ranks, training.device, say),
+        make_logger({.level = "warning"}));
+  }
+  // Random numbers of training itself, such as dropout's, differ from rank to rank.
+  if (ranks.rank() > 0) {
+    torch::manual_seed(mix(options.seed, static_cast<std::uint64_t>(ranks.rank())));
+  }
   return training;
 }
 
 Evaluation evaluate(Training& training, std::int64_t batch) {
   const torch::NoGradGuard no_grad;
+  const Ranks& ranks = *training.ranks;
+  ranks.average(training.model->buffers());
   training.model->eval();
   at::Tensor loss = torch::zeros({}, at::TensorOptions(at::kDouble).device(training.device));
   at::Tensor correct = torch::zeros({}, at::TensorOptions(at::kLong).device(training.device));
-  const Batches batches(training.test, {.batch = batch, .device = training.device});
+  const Batches batches(
+      training.test,
+      {.batch = batch, .rank = ranks.rank(), .world = ranks.size(), .device = training.device});
   for (std::int64_t k = 0; k < batches.size(); ++k) {
     const Batch examples = batches.at(k);
+    if (examples.size() == 0) continue;  // more ranks than examples at the end
     const at::Tensor logits = training.model->forward(examples.images);
     loss += at::cross_entropy_loss(logits, examples.labels, {}, at::Reduction::Sum);
     correct += logits.argmax(1).eq(examples.labels).sum();
   }
   training.model->train();
-  const auto count = static_cast<double>(batches.examples());
-  return {loss.item<double>() / count, static_cast<double>(correct.item<std::int64_t>()) / count};
+  const std::vector<double> sums =
+      ranks.sum({loss.item<double>(), static_cast<double>(correct.item<std::int64_t>()),
+                 static_cast<double>(batches.examples())});
+  return {sums[0] / sums[2], sums[1] / sums[2]};
 }
 
 }  // namespace spdkfac::cli

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
 #include <torch/optim/optimizer.h>
 
+#include "spdkfac/cli/ranks.h"
 #include "spdkfac/cli/train_options.h"
 #include "spdkfac/data/dataset.h"
 #include "spdkfac/models/model.h"
@@ -19,7 +21,8 @@ struct Training {
   Dataset train;
   Dataset test;
   std::shared_ptr<Model> model;
-  std::unique_ptr<Preconditioner> kfac;  // null for first-order training
+  std::unique_ptr<Ranks> ranks;
+  std::unique_ptr<Preconditioner> kfac;  // null for first-order training of one rank
   std::unique_ptr<torch::optim::Optimizer> optimizer;
 
   std::int64_t parameters() const;
@@ -31,14 +34,17 @@ struct Training {
 
 // Reads the data, makes the model, moves both to the device. Sets torch's seed and threads. What
 // cannot work is a ConfigError: a device or data that are not there, a model for other images.
-Training make_training(const TrainOptions& options);
+// Ranks that differ in options or data are, too. `say` is told what a user may want to know.
+Training make_training(const TrainOptions& options, std::unique_ptr<Ranks> ranks,
+                       const std::function<void(const std::string&)>& say);
 
 struct Evaluation {
   double loss = 0;
   double accuracy = 0;  // 0 to 1
 };
 
-// Of the model on the test split; leaves the model in training mode and the random numbers alone.
+// Of the model on the test split, shared out among the ranks, which average their batch statistics
+// before. Leaves the model in training mode and the random numbers alone.
 Evaluation evaluate(Training& training, std::int64_t batch);
 
 }  // namespace spdkfac::cli

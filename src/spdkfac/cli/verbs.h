@@ -18,9 +18,11 @@ void add_torch_verbs(CLI::App& app);
 // which stands beside it; when there is none, a ConfigError says so. Otherwise does nothing.
 void forward_torch_verb(int argc, char** argv);
 
+constexpr const char* kCalibrateHelp = "Measure this machine or cluster, for --cluster-file";
 constexpr const char* kDescribeHelp = "Write the layer table of a model";
 constexpr const char* kTrainHelp = "Train a model with SGD, Adam or K-FAC";
-constexpr const char* kBenchHelp = "Measure this machine";
+constexpr const char* kBenchHelp = "Measure training steps";
+void add_calibrate_verb(CLI::App& app);
 void add_describe_verb(CLI::App& app);
 void add_bench_verb(CLI::App& app);
 void add_train_verb(CLI::App& app);

@@ -22,33 +22,12 @@ at::Tensor images(const at::Tensor& tensor) {
 // [examples and positions, features].
 at::Tensor rows(const at::Tensor& tensor) { return tensor.reshape({-1, tensor.size(-1)}); }
 
-std::array<std::int64_t, 2> output_size(const at::Tensor& input, const ConvGeometry& conv) {
-  std::array<std::int64_t, 2> size{};
-  for (std::size_t axis = 0; axis < 2; ++axis) {
-    const std::int64_t reach = conv.dilation[axis] * (conv.kernel[axis] - 1) + 1;
-    const std::int64_t room =
-        input.size(2 + static_cast<std::int64_t>(axis)) + 2 * conv.padding[axis] - reach;
-    SPDKFAC_CHECK(room >= 0, fmt::format("a kernel that reaches over {} has no place in the input "
-                                         "(room {})",
-                                         reach, room));
-    size[axis] = room / conv.stride[axis] + 1;
-  }
-  return size;
-}
-
-// A part of a batch whose patches are held at once.
-struct Chunk {
-  std::int64_t example = 0;
-  std::int64_t examples = 0;
-  std::int64_t row = 0;  // of the output
-  std::int64_t rows = 0;
-};
-
-std::vector<Chunk> chunks(std::int64_t examples, std::int64_t output_rows, std::int64_t row_bytes,
-                          Bytes patch_memory) {
+// Parts of a batch whose patches fit into the memory.
+std::vector<PatchChunk> chunks(std::int64_t examples, std::int64_t output_rows,
+                               std::int64_t row_bytes, Bytes patch_memory) {
   const std::int64_t rows_at_once =
       std::max<std::int64_t>(1, patch_memory.value() / std::max<std::int64_t>(1, row_bytes));
-  std::vector<Chunk> result;
+  std::vector<PatchChunk> result;
   if (rows_at_once >= output_rows) {
     const std::int64_t step = rows_at_once / output_rows;
     for (std::int64_t example = 0; example < examples; example += step) {
@@ -64,69 +43,53 @@ std::vector<Chunk> chunks(std::int64_t examples, std::int64_t output_rows, std::
   return result;
 }
 
-// The patches of a chunk as a view of its padded examples: [groups, channels of a group, kernel
-// rows, kernel columns, examples, output rows, output columns].
-at::Tensor patch_view(const at::Tensor& padded, const ConvGeometry& conv, const Chunk& chunk,
-                      std::int64_t output_columns) {
-  const std::int64_t channels = padded.size(1) / conv.groups;
-  const auto stride = padded.strides();
-  return padded.as_strided(
-      {conv.groups, channels, conv.kernel[0], conv.kernel[1], chunk.examples, chunk.rows,
-       output_columns},
-      {channels * stride[1], stride[1], conv.dilation[0] * stride[2], conv.dilation[1] * stride[3],
-       stride[0], conv.stride[0] * stride[2], conv.stride[1] * stride[3]},
-      padded.storage_offset() + chunk.row * conv.stride[0] * stride[2]);
-}
-
 void add_patch_products(const at::Tensor& input, const ConvGeometry& conv, bool bias, double scale,
-                        Bytes patch_memory, at::Tensor& sum) {
+                        Bytes patch_memory, at::Tensor& sum, bool overwrite) {
   const std::int64_t groups = conv.groups;
-  const std::int64_t dim =
-      input.size(1) / groups * conv.kernel[0] * conv.kernel[1] + (bias ? 1 : 0);
+  const std::int64_t features = input.size(1) / groups * conv.kernel[0] * conv.kernel[1];
+  const std::int64_t dim = features + (bias ? 1 : 0);
   SPDKFAC_CHECK(sum.dim() == 3 && sum.size(0) == groups && sum.size(1) == dim,
                 fmt::format("a factor of {} x {} meets a sum of {}", groups, dim,
                             fmt::join(sum.sizes(), " x ")));
   const auto [output_rows, output_columns] = output_size(input, conv);
   const auto element = static_cast<std::int64_t>(sum.element_size());
   at::Tensor memory;
-  for (const Chunk& chunk :
+  for (const PatchChunk& chunk :
        chunks(input.size(0), output_rows, groups * dim * output_columns * element, patch_memory)) {
     const std::int64_t columns = chunk.examples * chunk.rows * output_columns;
-    if (!memory.defined()) memory = at::empty({groups * dim * columns}, sum.options());
-    at::Tensor padded = input.narrow(0, chunk.example, chunk.examples);
-    if (conv.padding != std::array<std::int64_t, 2>{0, 0}) {
-      padded = at::constant_pad_nd(
-          padded, {conv.padding[1], conv.padding[1], conv.padding[0], conv.padding[0]}, 0);
-    }
     // The first chunk is the largest.
+    if (!memory.defined()) memory = at::empty({groups * dim * columns}, sum.options());
     const at::Tensor patches =
         memory.narrow(0, 0, groups * dim * columns).view({groups, dim, columns});
-    const at::Tensor view = patch_view(padded, conv, chunk, output_columns);
-    patches.narrow(1, 0, bias ? dim - 1 : dim).view(view.sizes()).copy_(view);
-    if (bias) patches.select(1, dim - 1).fill_(1);
+    copy_patches(input, conv, chunk, patches.narrow(1, 0, features));
+    if (bias) patches.select(1, features).fill_(1);
     if (groups == 1) {
-      add_gram(patches[0], scale, sum[0]);
+      add_gram(patches[0], scale, sum[0], overwrite);
     } else {
-      sum.baddbmm_(patches, patches.transpose(1, 2), 1, scale);
+      sum.baddbmm_(patches, patches.transpose(1, 2), overwrite ? 0 : 1, scale);
     }
+    overwrite = false;
   }
+  if (overwrite) sum.zero_();  // there were no examples
 }
 
-void add_row_products(const at::Tensor& input, bool bias, double scale, at::Tensor& sum) {
+void add_row_products(const at::Tensor& input, bool bias, double scale, at::Tensor& sum,
+                      bool overwrite) {
   const at::Tensor features = rows(input).to(sum.scalar_type());
   const std::int64_t dim = features.size(1);
   SPDKFAC_CHECK(sum.dim() == 3 && sum.size(1) == dim + (bias ? 1 : 0),
                 fmt::format("{} features meet a sum of {}", dim, fmt::join(sum.sizes(), " x ")));
-  add_gram(features.t(), scale, sum[0].narrow(0, 0, dim).narrow(1, 0, dim));
+  add_gram(features.t(), scale, sum[0].narrow(0, 0, dim).narrow(1, 0, dim), overwrite);
   if (!bias) return;
   const at::Tensor last = sum[0].select(1, dim);
+  if (overwrite) last.zero_();
   last.narrow(0, 0, dim).add_(features.sum(0), scale);
   last.narrow(0, dim, 1).add_(scale * static_cast<double>(features.size(0)));
 }
 
-at::Tensor zero_sum(const at::Tensor& like, std::int64_t groups, std::int64_t dim) {
+at::Tensor new_sum(const at::Tensor& like, std::int64_t groups, std::int64_t dim) {
   const at::ScalarType type = like.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  return at::zeros({groups, dim, dim}, like.options().dtype(type).requires_grad(false));
+  return at::empty({groups, dim, dim}, like.options().dtype(type).requires_grad(false));
 }
 
 }  // namespace
@@ -178,24 +141,24 @@ double example_scale(Convention convention, FactorSide side, std::int64_t exampl
 }
 
 void add_input_products(const at::Tensor& input, const LayerUse& use, double scale,
-                        Bytes patch_memory, at::Tensor& sum) {
+                        Bytes patch_memory, at::Tensor& sum, bool overwrite) {
   const c10::NoGradGuard no_grad;
   if (use.conv) {
-    add_patch_products(images(input), *use.conv, use.bias, scale, patch_memory, sum);
+    add_patch_products(images(input), *use.conv, use.bias, scale, patch_memory, sum, overwrite);
   } else {
-    add_row_products(input, use.bias, scale, sum);
+    add_row_products(input, use.bias, scale, sum, overwrite);
   }
 }
 
 void add_gradient_products(const at::Tensor& gradient, const LayerUse& use, double scale,
-                           Bytes patch_memory, at::Tensor& sum) {
+                           Bytes patch_memory, at::Tensor& sum, bool overwrite) {
   const c10::NoGradGuard no_grad;
   if (use.conv) {
     // Positions of the output are the patches of a 1x1 kernel on it.
     const ConvGeometry pointwise{.groups = use.conv->groups};
-    add_patch_products(images(gradient), pointwise, false, scale, patch_memory, sum);
+    add_patch_products(images(gradient), pointwise, false, scale, patch_memory, sum, overwrite);
   } else {
-    add_row_products(gradient, false, scale, sum);
+    add_row_products(gradient, false, scale, sum, overwrite);
   }
 }
 
@@ -205,11 +168,11 @@ at::Tensor input_factor(const at::Tensor& input, const LayerUse& use, Convention
                                     use.conv->kernel[1]
                               : input.size(-1);
   dim += use.bias ? 1 : 0;
-  at::Tensor factor = zero_sum(input, use.groups(), dim);
+  at::Tensor factor = new_sum(input, use.groups(), dim);
   add_input_products(input, use,
                      position_scale(convention, FactorSide::kA, use) *
                          example_scale(convention, FactorSide::kA, use.examples),
-                     patch_memory, factor);
+                     patch_memory, factor, /*overwrite=*/true);
   mirror_upper(factor);
   return factor;
 }
@@ -218,11 +181,11 @@ at::Tensor gradient_factor(const at::Tensor& gradient, const LayerUse& use, Conv
                            Bytes patch_memory) {
   const std::int64_t dim =
       use.conv ? images(gradient).size(1) / use.conv->groups : gradient.size(-1);
-  at::Tensor factor = zero_sum(gradient, use.groups(), dim);
+  at::Tensor factor = new_sum(gradient, use.groups(), dim);
   add_gradient_products(gradient, use,
                         position_scale(convention, FactorSide::kG, use) *
                             example_scale(convention, FactorSide::kG, use.examples),
-                        patch_memory, factor);
+                        patch_memory, factor, /*overwrite=*/true);
   mirror_upper(factor);
   return factor;
 }

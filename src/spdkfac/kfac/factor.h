@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,18 +10,9 @@
 
 #include "spdkfac/base/factor_side.h"
 #include "spdkfac/base/units.h"
+#include "spdkfac/kfac/patches.h"
 
 namespace spdkfac {
-
-// How a convolution was called.
-struct ConvGeometry {
-  std::array<std::int64_t, 2> kernel{1, 1};
-  std::array<std::int64_t, 2> stride{1, 1};
-  std::array<std::int64_t, 2> padding{0, 0};
-  std::array<std::int64_t, 2> dilation{1, 1};
-  std::int64_t groups = 1;
-  bool operator==(const ConvGeometry&) const = default;
-};
 
 // How sums over examples and positions become factors (docs/numerics.md). With N examples, S
 // positions and g the gradient of one example's loss:
@@ -50,16 +40,16 @@ LayerUse layer_use(const at::Tensor& input, const std::optional<ConvGeometry>& c
 double position_scale(Convention convention, FactorSide side, const LayerUse& use);
 double example_scale(Convention convention, FactorSide side, std::int64_t examples);
 
-// Adds scale·Σããᵀ over examples and positions to `sum` [groups, d_a, d_a], of which only the upper
-// triangles are meant: below them anything may be written. ã is a patch in (channel, row, column)
-// order, then 1 with a bias. At most `patch_memory` of patches is held at once (at least one output
-// row of one example).
+// Adds scale·Σããᵀ over examples and positions to `sum` [groups, d_a, d_a], or overwrites it, which
+// is faster; only the upper triangles are meant: below them anything may be written. ã is a patch
+// in (channel, row, column) order, then 1 with a bias. At most `patch_memory` of patches is held at
+// once (at least one output row of one example).
 void add_input_products(const at::Tensor& input, const LayerUse& use, double scale,
-                        Bytes patch_memory, at::Tensor& sum);
+                        Bytes patch_memory, at::Tensor& sum, bool overwrite = false);
 
-// Adds scale·Σ∇∇ᵀ of the gradient of a layer's output to `sum` [groups, d_g, d_g], likewise.
+// Likewise scale·Σ∇∇ᵀ of the gradient of a layer's output, for `sum` [groups, d_g, d_g].
 void add_gradient_products(const at::Tensor& gradient, const LayerUse& use, double scale,
-                           Bytes patch_memory, at::Tensor& sum);
+                           Bytes patch_memory, at::Tensor& sum, bool overwrite = false);
 
 // The whole factor of one call, both triangles, [groups, d, d]. `gradient` is that of the loss
 // averaged over the examples.

@@ -14,9 +14,6 @@ namespace {
 constexpr double kBoost = 10;
 const double kMaxBoost = std::pow(kBoost, kInverseRetries);
 
-// Mean of each group's diagonal.
-at::Tensor mean_diagonal(const at::Tensor& factor) { return factor.diagonal(0, 1, 2).mean(-1); }
-
 // Adds damping to a factor's diagonal while it lives and puts the old diagonal back, bit for bit:
 // cheaper than a damped copy of the whole.
 class DampedDiagonal {
@@ -108,10 +105,16 @@ const std::vector<std::string>& damping_names() {
   return names;
 }
 
+at::Tensor mean_diagonal(const at::Tensor& factor) { return factor.diagonal(0, 1, 2).mean(-1); }
+
 std::pair<at::Tensor, at::Tensor> damping_of(const at::Tensor& factor_a, const at::Tensor& factor_g,
                                              Damping mode, double gamma) {
-  const at::Tensor mean_a = mean_diagonal(factor_a);
-  const at::Tensor mean_g = mean_diagonal(factor_g);
+  return damping_of_means(mean_diagonal(factor_a), mean_diagonal(factor_g), mode, gamma);
+}
+
+std::pair<at::Tensor, at::Tensor> damping_of_means(const at::Tensor& mean_a,
+                                                   const at::Tensor& mean_g, Damping mode,
+                                                   double gamma) {
   if (mode == Damping::kPlain) {
     return {at::full_like(mean_a, gamma), at::full_like(mean_g, gamma)};
   }

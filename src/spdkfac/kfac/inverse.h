@@ -17,6 +17,11 @@ const std::vector<std::string>& damping_names();  // plain, pi
 // What to add to the diagonals of A and of G: one value for each group, on the factors' device.
 std::pair<at::Tensor, at::Tensor> damping_of(const at::Tensor& factor_a, const at::Tensor& factor_g,
                                              Damping mode, double gamma);
+// The same from the means of their diagonals, tr A/d_A and tr G/d_G, for each group.
+std::pair<at::Tensor, at::Tensor> damping_of_means(const at::Tensor& mean_a,
+                                                   const at::Tensor& mean_g, Damping mode,
+                                                   double gamma);
+at::Tensor mean_diagonal(const at::Tensor& factor);
 
 // A failed factorisation is tried again with 10 times the damping, this often.
 constexpr int kInverseRetries = 3;

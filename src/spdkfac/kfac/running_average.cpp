@@ -1,26 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/kfac/running_average.h"
 
+#include <cmath>
+
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 
 #include "spdkfac/base/check.h"
+#include "spdkfac/kfac/symmetric.h"
 
 namespace spdkfac {
 namespace {
 
-// mean = keep·mean + take·sum on the upper triangles, in one pass.
+// Elements that are worth a thread of their own.
+constexpr std::int64_t kGrain = 1 << 15;
+
+// Where the row of an upper triangle begins, with its diagonal element: in a matrix of dim rows, or
+// in packed triangles.
+struct RowStart {
+  std::int64_t dim;
+  bool packed;
+
+  std::int64_t operator()(std::int64_t group, std::int64_t row) const {
+    if (!packed) return (group * dim + row) * dim + row;
+    return group * (dim * (dim + 1) / 2) + row * dim - row * (row - 1) / 2;
+  }
+};
+
 template <class Scalar>
-void blend(const at::Tensor& mean, const at::Tensor& sum, Scalar keep, Scalar take) {
-  const std::int64_t dim = mean.size(-1);
-  Scalar* to = mean.mutable_data_ptr<Scalar>();
-  const Scalar* from = sum.const_data_ptr<Scalar>();
-  for (std::int64_t row = 0; row < mean.size(0) * dim; ++row) {
-    for (std::int64_t at = row * dim + row % dim; at < (row + 1) * dim; ++at) {
-      to[at] = keep * to[at] + take * from[at];
+bool finite_diagonal(const Scalar* sum, const RowStart& start, std::int64_t groups, Scalar scale) {
+  for (std::int64_t group = 0; group < groups; ++group) {
+    for (std::int64_t row = 0; row < start.dim; ++row) {
+      if (!std::isfinite(sum[start(group, row)] * scale)) return false;
     }
   }
+  return true;
+}
+
+// mean = keep·mean + take·sum on the upper triangles, in one pass.
+template <class Scalar>
+void blend(const at::Tensor& mean, const Scalar* sum, const RowStart& start, Scalar keep,
+           Scalar take) {
+  const std::int64_t dim = start.dim;
+  const RowStart mean_start{dim, /*packed=*/false};
+  Scalar* const values = mean.mutable_data_ptr<Scalar>();
+  const auto blend_row = [&](std::int64_t group, std::int64_t row) {
+    Scalar* const to = values + mean_start(group, row);
+    const Scalar* const from = sum + start(group, row);
+    for (std::int64_t column = 0; column < dim - row; ++column) {
+      to[column] = keep * to[column] + take * from[column];
+    }
+  };
+  // A long row goes with a short one, so that threads get equal shares.
+  const std::int64_t pairs = (dim + 1) / 2;
+  at::parallel_for(0, mean.size(0) * pairs, kGrain / dim + 1,
+                   [&](std::int64_t begin, std::int64_t end) {
+                     for (std::int64_t index = begin; index < end; ++index) {
+                       const std::int64_t row = index % pairs;
+                       blend_row(index / pairs, row);
+                       if (dim - 1 - row != row) blend_row(index / pairs, dim - 1 - row);
+                     }
+                   });
 }
 
 }  // namespace
@@ -34,24 +76,38 @@ RunningAverage::RunningAverage(std::int64_t groups, std::int64_t dim, double dec
 at::Tensor RunningAverage::add(const at::Tensor& sum, double scale) {
   SPDKFAC_CHECK(sum.sizes() == mean_.sizes(), "a factor's shape differs from that of its average");
   const c10::NoGradGuard no_grad;
+  if (mean_.is_cpu()) return add_on_cpu(sum, scale, /*packed=*/false);
   const at::Tensor finite = (sum.diagonal(0, 1, 2) * scale).isfinite().all();
-  if (mean_.is_cpu()) {
-    if (finite.item<bool>()) {
-      const double weight = weight_.item<double>();
-      SPDKFAC_CHECK(sum.is_contiguous() && sum.scalar_type() == mean_.scalar_type(),
-                    "a factor's sum is in pieces or of another type than its average");
-      AT_DISPATCH_FLOATING_TYPES(mean_.scalar_type(), "blend", [&] {
-        blend<scalar_t>(mean_, sum, static_cast<scalar_t>(1 - weight),
-                        static_cast<scalar_t>(weight * scale));
-      });
-      weight_.fill_(1 - decay_);
-    }
-  } else {
-    const at::Tensor weight = weight_.to(mean_.scalar_type());
-    mean_.copy_(at::where(finite, at::lerp(mean_, sum * scale, weight), mean_));
-    weight_.copy_(at::where(finite, 1 - decay_, weight_));
-  }
+  const at::Tensor weight = weight_.to(mean_.scalar_type());
+  mean_.copy_(at::where(finite, at::lerp(mean_, sum * scale, weight), mean_));
+  weight_.copy_(at::where(finite, 1 - decay_, weight_));
   return finite;
+}
+
+at::Tensor RunningAverage::add_packed(const at::Tensor& packed, double scale, at::Tensor scratch) {
+  const c10::NoGradGuard no_grad;
+  if (mean_.is_cpu()) return add_on_cpu(packed, scale, /*packed=*/true);
+  unpack_upper(packed, scratch);
+  return add(scratch, scale);
+}
+
+// Plain loops: the operators of a tensor library would take longer than the arithmetic.
+at::Tensor RunningAverage::add_on_cpu(const at::Tensor& sum, double scale, bool packed) {
+  const RowStart start{mean_.size(-1), packed};
+  SPDKFAC_CHECK(sum.is_contiguous() && sum.scalar_type() == mean_.scalar_type() &&
+                    sum.numel() == start(mean_.size(0), 0),
+                "a factor's sum is in pieces, or of another type or size than its average");
+  bool finite = true;
+  AT_DISPATCH_FLOATING_TYPES(mean_.scalar_type(), "RunningAverage", [&] {
+    const scalar_t* const values = sum.const_data_ptr<scalar_t>();
+    finite = finite_diagonal(values, start, mean_.size(0), static_cast<scalar_t>(scale));
+    if (!finite) return;
+    const auto weight = *weight_.const_data_ptr<double>();
+    blend(mean_, values, start, static_cast<scalar_t>(1 - weight),
+          static_cast<scalar_t>(weight * scale));
+    *weight_.mutable_data_ptr<double>() = 1 - decay_;
+  });
+  return at::scalar_tensor(finite, mean_.options().dtype(at::kBool));
 }
 
 void RunningAverage::restore(const at::Tensor& mean, const at::Tensor& weight) {

@@ -16,6 +16,8 @@ class RunningAverage {
   // Averages in scale·sum, unless one of its diagonals holds a NaN or an infinity: for sums of
   // squares that is the case exactly when any element does. Returns whether it was, as a 0-d bool.
   at::Tensor add(const at::Tensor& sum, double scale);
+  // Likewise from packed triangles (symmetric.h); `scratch` has the shape of mean() and may be used.
+  at::Tensor add_packed(const at::Tensor& packed, double scale, at::Tensor scratch);
 
   // [groups, d, d]; only the upper triangles are meant.
   const at::Tensor& mean() const { return mean_; }
@@ -25,6 +27,8 @@ class RunningAverage {
   void restore(const at::Tensor& mean, const at::Tensor& weight);
 
  private:
+  at::Tensor add_on_cpu(const at::Tensor& sum, double scale, bool packed);
+
   double decay_;
   at::Tensor mean_;
   at::Tensor weight_;

@@ -16,6 +16,8 @@ namespace {
 // Block rows of the upper triangle, each one product from its diagonal on: narrower ones save more
 // of the lower half but run slower. Measured with benchmarks/kfac/symmetric_bench.cpp.
 constexpr std::int64_t kGramBlock = 192;
+// Shorter rows are one product: there writing the result takes longer than computing it.
+constexpr std::int64_t kGramColumns = 64;
 // Rows that one block of unpacking's transposition takes, so that its columns stay in the cache.
 constexpr std::int64_t kMirrorBlock = 32;
 
@@ -87,17 +89,18 @@ void unpack(const Scalar* packed, const at::Tensor& matrix) {
 
 }  // namespace
 
-void add_gram(const at::Tensor& rows, double scale, at::Tensor sum) {
+void add_gram(const at::Tensor& rows, double scale, at::Tensor sum, bool overwrite) {
   const std::int64_t dim = rows.size(0);
   SPDKFAC_CHECK(rows.dim() == 2 && sum.dim() == 2 && sum.size(0) == dim && sum.size(1) == dim,
                 fmt::format("add_gram: {} rows into {}", dim, sum.dim() == 2 ? sum.size(0) : -1));
-  for (std::int64_t begin = 0; begin < dim; begin += kGramBlock) {
+  const std::int64_t block = rows.size(1) < kGramColumns ? dim : kGramBlock;
+  for (std::int64_t begin = 0; begin < dim; begin += block) {
     // What is left at the end joins the last block.
-    const std::int64_t end = dim - begin < 2 * kGramBlock ? dim : begin + kGramBlock;
+    const std::int64_t end = dim - begin < 2 * block ? dim : begin + block;
     sum.narrow(0, begin, end - begin)
         .narrow(1, begin, dim - begin)
-        .addmm_(rows.narrow(0, begin, end - begin), rows.narrow(0, begin, dim - begin).t(), 1,
-                scale);
+        .addmm_(rows.narrow(0, begin, end - begin), rows.narrow(0, begin, dim - begin).t(),
+                overwrite ? 0 : 1, scale);
     if (end == dim) break;
   }
 }

@@ -8,9 +8,10 @@ namespace spdkfac {
 // Symmetric matrices [d, d] or [groups, d, d], each row in one piece: products that write only the
 // upper triangle, and the packed triangle that travels in messages.
 
-// sum += scale·rows·rowsᵀ for rows [d, k], upper triangle only; about half the work of a full
-// product where d is large enough for that to pay. The lower triangle is left undefined.
-void add_gram(const at::Tensor& rows, double scale, at::Tensor sum);
+// sum += scale·rows·rowsᵀ, or = with `overwrite`, for rows [d, k], upper triangle only; about half
+// the work of a full product where d is large enough for that to pay. The lower triangle is left
+// undefined.
+void add_gram(const at::Tensor& rows, double scale, at::Tensor sum, bool overwrite = false);
 
 // Copies the upper triangle over the lower one.
 void mirror_upper(at::Tensor matrix);

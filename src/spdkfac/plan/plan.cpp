@@ -53,7 +53,7 @@ std::vector<ExchangeStep> exchange_steps(const Plan& plan, const ModelSpec& mode
     steps.back().last = i;
     if (!half_done[layer]) {  // this was its second factor
       const MemberSize size = member_size(model.layers[layer], TensorKind::kGradient);
-      steps.back().elements += size.elements;
+      steps.back().elements += size.elements + kInnerElements;
       steps.back().tensors += size.tensors;
     }
   }

@@ -83,9 +83,13 @@ struct MemberSize {
 };
 MemberSize member_size(const LayerSpec& layer, TensorKind kind);
 
+// What the owner of a layer sends with V: ⟨V, ∇W⟩, which clipping needs on every worker, as the two
+// halves of a double.
+constexpr std::int64_t kInnerElements = 2;
+
 // The broadcasts behind the inverse stage, in order: of one inverse, or of the gradients of layers
-// that stand next to each other in `factors` and have one owner (V, and the averaged gradients of
-// the modules without factors behind those layers).
+// that stand next to each other in `factors` and have one owner (for each layer V and the averaged
+// gradients of the modules without factors behind it, then ⟨V, ∇W⟩ of each layer).
 struct ExchangeStep {
   std::size_t first = 0;  // index into Plan::factors
   std::size_t last = 0;   // inclusive; the broadcast leaves when this factor is done

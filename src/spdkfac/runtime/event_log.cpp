@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/runtime/event_log.h"
 
+#include <numeric>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -8,32 +9,36 @@
 
 namespace spdkfac {
 
-void EventLog::note(const at::Tensor& flag, const std::string& place, std::string message,
-                    Count count) {
-  notes_.push_back({flag.reshape({-1}).to(at::kInt), place, std::move(message), std::move(count)});
+void EventLog::note(const at::Tensor& flag, Describe describe, Count count) {
+  at::Tensor values = flag.reshape({-1}).to(at::kInt);
+  if (values.is_cpu()) {
+    const auto* value = values.const_data_ptr<std::int32_t>();
+    happened(describe, count, std::accumulate(value, value + values.numel(), std::int64_t{0}));
+  } else {
+    notes_.push_back({std::move(values), std::move(describe), std::move(count)});
+  }
 }
 
 void EventLog::end_step() {
   if (!notes_.empty()) {
-    Pending pending{.values = {}, .notes = std::exchange(notes_, {}), .sizes = {}, .arrived = {}};
+    c10::Event arrived(notes_.front().flag.device().type());
+    Pending pending{.values = {},
+                    .notes = std::exchange(notes_, {}),
+                    .sizes = {},
+                    .arrived = std::move(arrived)};
     std::vector<at::Tensor> flags;
     for (Note& entry : pending.notes) {
       pending.sizes.push_back(entry.flag.numel());
       flags.push_back(std::exchange(entry.flag, {}));
     }
     const at::Tensor all = at::cat(flags);
-    if (all.is_cpu()) {
-      pending.values = all;
-    } else {
-      pending.values = at::empty(all.sizes(), all.options().device(at::kCPU).pinned_memory(true));
-      pending.values.copy_(all, /*non_blocking=*/true);
-      pending.arrived.emplace(all.device().type());
-      pending.arrived->record(
-          c10::impl::VirtualGuardImpl(all.device().type()).getStream(all.device()));
-    }
+    pending.values = at::empty(all.sizes(), all.options().device(at::kCPU).pinned_memory(true));
+    pending.values.copy_(all, /*non_blocking=*/true);
+    pending.arrived.record(
+        c10::impl::VirtualGuardImpl(all.device().type()).getStream(all.device()));
     pending_.push_back(std::move(pending));
   }
-  while (!pending_.empty() && (!pending_.front().arrived || pending_.front().arrived->query())) {
+  while (!pending_.empty() && pending_.front().arrived.query()) {
     read(pending_.front());
     pending_.pop_front();
   }
@@ -41,7 +46,7 @@ void EventLog::end_step() {
 
 void EventLog::finish() {
   for (; !pending_.empty(); pending_.pop_front()) {
-    if (pending_.front().arrived) pending_.front().arrived->synchronize();
+    pending_.front().arrived.synchronize();
     read(pending_.front());
   }
 }
@@ -49,13 +54,19 @@ void EventLog::finish() {
 void EventLog::read(const Pending& pending) {
   const auto* value = pending.values.const_data_ptr<std::int32_t>();
   for (std::size_t index = 0; index < pending.notes.size(); ++index) {
-    std::int64_t times = 0;
-    for (std::int64_t i = 0; i < pending.sizes[index]; ++i) times += *value++;
-    if (times == 0) continue;
+    const std::int64_t size = pending.sizes[index];
     const Note& entry = pending.notes[index];
-    entry.count(times);
-    if (logger_ && said_.insert(entry.place).second) logger_->warn(entry.message);
+    happened(entry.describe, entry.count, std::accumulate(value, value + size, std::int64_t{0}));
+    value += size;
   }
+}
+
+void EventLog::happened(const Describe& describe, const Count& count, std::int64_t times) {
+  if (times == 0) return;
+  count(times);
+  if (!logger_) return;
+  const Message message = describe();
+  if (said_.insert(message.place).second) logger_->warn(message.text);
 }
 
 }  // namespace spdkfac

@@ -5,7 +5,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,18 +15,23 @@
 
 namespace spdkfac {
 
-// Brings what went wrong on the device to the host: flags of a step are copied behind its work and
-// looked at when they have arrived, a step later on CUDA and at once on the CPU; nobody waits.
-// What happened is said in the log once for each place.
+// Brings what went wrong on the device to the host. On the CPU a flag is looked at when it is
+// noted; on CUDA the flags of a step are copied behind its work and looked at when they have
+// arrived, a step later; nobody waits. What happened is said in the log once for each place.
 class EventLog {
  public:
   using Count = std::function<void(std::int64_t times)>;
+  // For the log; `text` is said once for each `place`.
+  struct Message {
+    std::string place;
+    std::string text;
+  };
+  using Describe = std::function<Message()>;  // called only when something happened
 
   explicit EventLog(std::shared_ptr<spdlog::logger> logger) : logger_(std::move(logger)) {}
 
-  // Notes a flag: a tensor of bool or int32 whose sum is how often it happened. `message` is for
-  // the log, said once for each `place`.
-  void note(const at::Tensor& flag, const std::string& place, std::string message, Count count);
+  // Notes a flag: a tensor of bool or int32 whose sum is how often it happened.
+  void note(const at::Tensor& flag, Describe describe, Count count);
 
   // Sends off what was noted, and looks at what has arrived.
   void end_step();
@@ -37,18 +41,18 @@ class EventLog {
  private:
   struct Note {
     at::Tensor flag;
-    std::string place;
-    std::string message;
+    Describe describe;
     Count count;
   };
   struct Pending {
     at::Tensor values;  // on the host
     std::vector<Note> notes;
     std::vector<std::int64_t> sizes;
-    std::optional<c10::Event> arrived;
+    c10::Event arrived;
   };
 
   void read(const Pending& pending);
+  void happened(const Describe& describe, const Count& count, std::int64_t times);
 
   std::shared_ptr<spdlog::logger> logger_;
   std::vector<Note> notes_;

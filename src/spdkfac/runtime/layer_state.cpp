@@ -20,14 +20,14 @@ at::TensorOptions factor_tensor(const at::Tensor& weight) {
 // The average travels as packed triangles: half the size, and nothing below the diagonal is meant.
 void save_factor(torch::serialize::OutputArchive& archive, const std::string& prefix,
                  const FactorState& factor) {
-  const at::Tensor& mean = factor.average.mean();
+  const at::Tensor& mean = factor.average->mean();
   const std::int64_t dim = mean.size(-1);
   at::Tensor packed = at::empty({mean.size(0) * (dim * (dim + 1) / 2)}, mean.options());
   pack_upper(mean, packed);
   archive.write(prefix + "_mean", packed);
-  archive.write(prefix + "_weight", factor.average.weight());
-  archive.write(prefix + "_inverse", factor.inverse.value);
-  archive.write(prefix + "_boost", factor.inverse.boost);
+  archive.write(prefix + "_weight", factor.average->weight());
+  archive.write(prefix + "_inverse", factor.inverse->value);
+  archive.write(prefix + "_boost", factor.inverse->boost);
 }
 
 at::Tensor read_tensor(torch::serialize::InputArchive& archive, const std::string& key,
@@ -45,29 +45,23 @@ at::Tensor read_tensor(torch::serialize::InputArchive& archive, const std::strin
 
 void load_factor(torch::serialize::InputArchive& archive, const std::string& prefix,
                  FactorState& factor, const std::string& layer) {
-  at::Tensor mean = at::empty_like(factor.average.mean());
+  at::Tensor mean = at::empty_like(factor.average->mean());
   const std::int64_t dim = mean.size(-1);
   unpack_upper(
       read_tensor(archive, prefix + "_mean", mean, {mean.size(0) * (dim * (dim + 1) / 2)}, layer),
       mean);
-  const at::Tensor& weight = factor.average.weight();
-  factor.average.restore(mean, read_tensor(archive, prefix + "_weight", weight, {}, layer));
-  at::Tensor& inverse = factor.inverse.value;
+  const at::Tensor& weight = factor.average->weight();
+  factor.average->restore(mean, read_tensor(archive, prefix + "_weight", weight, {}, layer));
+  at::Tensor& inverse = factor.inverse->value;
   inverse.copy_(read_tensor(archive, prefix + "_inverse", inverse, inverse.sizes(), layer));
-  at::Tensor& boost = factor.inverse.boost;
+  at::Tensor& boost = factor.inverse->boost;
   boost.copy_(read_tensor(archive, prefix + "_boost", boost, boost.sizes(), layer));
 }
 
 }  // namespace
 
-FactorState::FactorState(std::int64_t groups, std::int64_t dim, const KfacOptions& options,
-                         const at::TensorOptions& tensor)
-    : sum(at::zeros({groups, dim, dim}, tensor)),
-      average(groups, dim, options.running_average, options.identity_start, tensor),
-      inverse(groups, dim, tensor) {}
-
 void FactorState::clear() {
-  if (examples > 0) sum.zero_();
+  summed = false;
   examples = 0;
 }
 
@@ -85,12 +79,24 @@ void LayerState::make_ready(std::int64_t groups) {
   const at::Tensor& weight = layer_.weight;
   const std::int64_t d_a = weight[0].numel() + (layer_.bias.defined() ? 1 : 0);
   const at::TensorOptions tensor = factor_tensor(weight);
-  a_.emplace(groups, d_a, *options_, tensor);
-  g_.emplace(groups, weight.size(0) / groups, *options_, tensor);
+  a_.emplace().sum = at::zeros({groups, d_a, d_a}, tensor);
+  const std::int64_t d_g = weight.size(0) / groups;
+  g_.emplace().sum = at::zeros({groups, d_g, d_g}, tensor);
 }
 
-std::int64_t LayerState::add_input(const LayerUse& use, const at::Tensor& input,
-                                   const at::Tensor& output) {
+void LayerState::keep(FactorSide side, bool average, bool inverse) {
+  FactorState& state = factor(side);
+  const std::int64_t groups = state.sum.size(0);
+  if (!average) state.average.reset();
+  if (!inverse) state.inverse.reset();
+  if (average && !state.average) {
+    state.average.emplace(groups, state.dim(), options_->running_average, options_->identity_start,
+                          state.sum.options());
+  }
+  if (inverse && !state.inverse) state.inverse.emplace(groups, state.dim(), state.sum.options());
+}
+
+std::int64_t LayerState::begin_call(const LayerUse& use, const at::Tensor& output) {
   make_ready(use.groups());
   const bool same_pass = a_->examples > 0 && gradient_pass_ != pass_ && !last_call_.expired();
   if (!same_pass) {
@@ -98,18 +104,25 @@ std::int64_t LayerState::add_input(const LayerUse& use, const at::Tensor& input,
     a_->examples += use.examples;
   }
   last_call_ = output.grad_fn();
-  add_input_products(input, use, position_scale(options_->convention, FactorSide::kA, use),
-                     options_->patch_memory, a_->sum);
   return pass_;
 }
 
-void LayerState::add_gradient(const LayerUse& use, const at::Tensor& gradient, std::int64_t pass) {
-  if (gradient_pass_ != pass) {
-    gradient_pass_ = pass;
-    g_->examples += use.examples;
-  }
+void LayerState::begin_gradient(const LayerUse& use, std::int64_t pass) {
+  if (gradient_pass_ == pass) return;
+  gradient_pass_ = pass;
+  g_->examples += use.examples;
+}
+
+void LayerState::add_input(const LayerUse& use, const at::Tensor& input) {
+  add_input_products(input, use, position_scale(options_->convention, FactorSide::kA, use),
+                     options_->patch_memory, a_->sum, /*overwrite=*/!a_->summed);
+  a_->summed = true;
+}
+
+void LayerState::add_gradient(const LayerUse& use, const at::Tensor& gradient) {
   add_gradient_products(gradient, use, position_scale(options_->convention, FactorSide::kG, use),
-                        options_->patch_memory, g_->sum);
+                        options_->patch_memory, g_->sum, /*overwrite=*/!g_->summed);
+  g_->summed = true;
 }
 
 void LayerState::clear() {
@@ -138,6 +151,7 @@ void LayerState::load(torch::serialize::InputArchive& archive) {
                                   layer_.name, groups));
   }
   make_ready(groups);
+  for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) keep(side, true, true);
   archive.read("stale", value);
   stale = value.toBool();
   load_factor(archive, "a", *a_, layer_.name);

@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/serialize/archive.h>
 
+#include "spdkfac/base/factor_side.h"
 #include "spdkfac/kfac/factor.h"
 #include "spdkfac/kfac/inverse.h"
 #include "spdkfac/kfac/running_average.h"
@@ -16,15 +18,16 @@
 
 namespace spdkfac {
 
-// One Kronecker factor of a layer: this batch's sum, the running average, the inverse.
+// One Kronecker factor of a layer: this batch's sum, the running average, the inverse. A rank keeps
+// only what it needs of the last two.
 struct FactorState {
-  at::Tensor sum;  // [groups, d, d], upper triangles
-  std::int64_t examples = 0;
-  RunningAverage average;
-  Inverse inverse;
+  at::Tensor sum;             // [groups, d, d], upper triangles
+  bool summed = false;        // whether the sum holds anything of this batch
+  std::int64_t examples = 0;  // of this batch
+  std::optional<RunningAverage> average;
+  std::optional<Inverse> inverse;
 
-  FactorState(std::int64_t groups, std::int64_t dim, const KfacOptions& options,
-              const at::TensorOptions& tensor);
+  std::int64_t dim() const { return sum.size(-1); }
   void clear();
 };
 
@@ -35,24 +38,29 @@ class LayerState {
 
   const TrackedLayer& layer() const { return layer_; }
   bool ready() const { return a_.has_value(); }
-  FactorState& a() { return *a_; }
-  FactorState& g() { return *g_; }
-  const FactorState& a() const { return *a_; }
-  const FactorState& g() const { return *g_; }
+  FactorState& factor(FactorSide side) { return side == FactorSide::kA ? *a_ : *g_; }
+  const FactorState& factor(FactorSide side) const { return side == FactorSide::kA ? *a_ : *g_; }
 
-  // A call of the layer and, later, the gradient of its output. Calls before the first gradient
-  // belong to one pass over the same examples; an earlier call whose graph is gone does not.
-  // Returns the pass, for add_gradient.
-  std::int64_t add_input(const LayerUse& use, const at::Tensor& input, const at::Tensor& output);
-  void add_gradient(const LayerUse& use, const at::Tensor& gradient, std::int64_t pass);
+  // Whether this rank keeps the running average and the inverse; they start anew when it did not.
+  void keep(FactorSide side, bool average, bool inverse);
+  bool has_inverses() const { return ready() && a_->inverse && g_->inverse; }
+
+  // A call of the layer. Calls before the first gradient belong to one pass over the same examples;
+  // an earlier call whose graph is gone does not. Returns the pass, for begin_gradient.
+  std::int64_t begin_call(const LayerUse& use, const at::Tensor& output);
+  void begin_gradient(const LayerUse& use, std::int64_t pass);
+  // What a call adds to this batch's factors, at once or later.
+  void add_input(const LayerUse& use, const at::Tensor& input);
+  void add_gradient(const LayerUse& use, const at::Tensor& gradient);
 
   // Whether inputs and gradients came in since clear().
-  bool captured() const { return ready() && a_->examples > 0 && g_->examples > 0; }
+  bool captured() const { return ready() && a_->summed && g_->summed; }
   void clear();
 
   // Whether the averages changed since the inverses were made.
   bool stale = false;
 
+  // Both averages and inverses must be there, here or in the archive.
   void save(torch::serialize::OutputArchive& archive) const;
   void load(torch::serialize::InputArchive& archive);
 

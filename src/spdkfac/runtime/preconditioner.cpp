@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/runtime/preconditioner.h"
 
-#include <algorithm>
+#include <limits>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -13,19 +14,19 @@
 
 #include "spdkfac/base/error.h"
 #include "spdkfac/base/log.h"
+#include "spdkfac/comm/agreement.h"
 #include "spdkfac/kfac/precondition.h"
 #include "spdkfac/runtime/capture.h"
-#include "spdkfac/runtime/event_log.h"
-#include "spdkfac/runtime/layer_state.h"
-#include "spdkfac/runtime/side_streams.h"
-#include "spdkfac/runtime/step_trace.h"
+#include "spdkfac/runtime/factor_bank.h"
+#include "spdkfac/runtime/gradient_hooks.h"
+#include "spdkfac/runtime/layer_profile.h"
+#include "spdkfac/runtime/model_spec.h"
+#include "spdkfac/runtime/step_schedule.h"
 
 namespace spdkfac {
 namespace {
 
 constexpr const char* kStateFormat = "spdkfac.kfac-state/1";
-
-const char* side_name(FactorSide side) { return side == FactorSide::kA ? "A" : "G"; }
 
 // Gradients that exist.
 std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) {
@@ -36,274 +37,337 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) 
   return gradients;
 }
 
-// Memory that all layers share, one after the other.
-class Scratch {
- public:
-  // Three matrices of the shape, in the type of the factors.
-  std::array<at::Tensor, 3> matrices(at::IntArrayRef shape, const at::TensorOptions& options) {
-    const std::int64_t size = c10::multiply_integers(shape);
-    std::array<at::Tensor, 3> result;
-    for (std::size_t index = 0; index < 3; ++index) {
-      at::Tensor& memory = memory_[index];
-      if (!memory.defined() || memory.numel() < size || memory.dtype() != options.dtype() ||
-          memory.device() != options.device()) {
-        memory = at::empty({size}, options);
-      }
-      result[index] = memory.narrow(0, 0, size).view(shape);
-    }
-    return result;
-  }
-  Bytes bytes() const {
-    Bytes total;
-    for (const at::Tensor& memory : memory_) {
-      if (memory.defined()) total += Bytes(static_cast<std::int64_t>(memory.nbytes()));
-    }
-    return total;
-  }
+std::vector<at::Tensor> trainable(std::vector<at::Tensor> parameters) {
+  std::erase_if(parameters, [](const at::Tensor& one) { return !one.requires_grad(); });
+  return parameters;
+}
 
- private:
-  std::array<at::Tensor, 3> memory_;
-};
+std::vector<at::Tensor> own_parameters(const TrackedLayer& layer) {
+  if (!layer.bias.defined()) return {layer.weight};
+  return {layer.weight, layer.bias};
+}
 
-Bytes bytes_of(const at::Tensor& tensor) {
-  return Bytes(static_cast<std::int64_t>(tensor.nbytes()));
+std::string place_of(const Distribution& distribution) {
+  if (!distribution.communicator || distribution.communicator->size() == 1) return "";
+  return fmt::format(" on rank {}", distribution.communicator->rank());
+}
+
+// The parameters outside the layers.
+std::vector<at::Tensor> other_parameters(const std::vector<at::Tensor>& parameters,
+                                         const std::vector<TrackedLayer>& layers) {
+  std::set<const void*> covered;
+  for (const TrackedLayer& layer : layers) {
+    for (const at::Tensor& own : own_parameters(layer)) covered.insert(own.unsafeGetTensorImpl());
+  }
+  std::vector<at::Tensor> others;
+  for (const at::Tensor& parameter : parameters) {
+    if (!covered.contains(parameter.unsafeGetTensorImpl())) others.push_back(parameter);
+  }
+  return others;
 }
 
 }  // namespace
 
 class Preconditioner::Impl {
  public:
-  Impl(std::vector<TrackedLayer> layers, std::vector<at::Tensor> others, const KfacOptions& options,
+  Impl(std::vector<TrackedLayer> layers, std::vector<at::Tensor> parameters,
+       const Distribution& distribution, const KfacOptions& options,
        std::shared_ptr<spdlog::logger> logger);
 
   void step(double learning_rate);
   void discard();
   void save(torch::serialize::OutputArchive& archive);
   void load(torch::serialize::InputArchive& archive);
+  KfacCounters counters();
   KfacMemory memory() const;
+  std::optional<Plan> plan(StepKind kind) const;
+  const ModelSpec& model() const { return model_; }
 
   const KfacOptions options;
   const std::vector<TrackedLayer> layers;
-  KfacCounters counters;
-  EventLog events;
   StepTrace trace;
 
  private:
   // Receives the capture; apart from Impl, because gradient hooks may outlive both.
   class Sink;
 
-  void average_factors();
-  void average(LayerState& state, FactorState& factor, FactorSide side);
-  void refresh_inverses();
-  void note_inverse(const LayerState& state, const FactorState& factor, FactorSide side);
-  void precondition_gradients(double learning_rate);
-  at::Tensor precondition_layer(LayerState& state);
+  at::Device device() const { return layers.front().weight.device(); }
+  bool alone() const { return !schedule_; }
+  bool factors_due() const {
+    return distribution_.second_order && steps_ % options.factor_interval == 0;
+  }
+  bool inverses_due() const { return steps_ % options.inverse_interval == 0; }
+  bool unplanned() const { return schedule_ && !schedule_->planned(); }
+  StepKind kind() const;
+  std::vector<at::Tensor> step_alone();
+  void make_first_plan();
+  void make_plan_again();
+  void adopt_plan();
   void scale_gradients(const at::Tensor& inner, double learning_rate);
-  bool factors_due() const { return counters.steps % options.factor_interval == 0; }
 
-  std::vector<LayerState> states_;
+  Distribution distribution_;
+  std::vector<at::Tensor> parameters_;
   std::vector<at::Tensor> others_;
   std::shared_ptr<spdlog::logger> logger_;
-  std::set<std::string> warned_;
+  std::int64_t steps_ = 0;
+  bool profiled_ = false;
+  FactorBank bank_;
+  std::unique_ptr<StepSchedule> schedule_;  // null: this process alone
+  CallLog calls_;                           // of the first step
+  ModelSpec model_;
+  std::map<StepKind, Plan> plans_;
+  std::optional<LayerProfile> profile_;
+  std::unique_ptr<GradientHooks> gradient_hooks_;
   std::shared_ptr<Sink> sink_;
   std::optional<Capture> capture_;
-  Scratch scratch_;
-  SideStreams streams_;
 };
 
 class Preconditioner::Impl::Sink : public CaptureSink, public std::enable_shared_from_this<Sink> {
  public:
   explicit Sink(Impl& owner) : owner_(&owner) {}
 
-  bool wants(std::size_t) override { return owner_->factors_due(); }
+  bool wants(std::size_t) override {
+    return owner_->factors_due() || owner_->unplanned() || owner_->profile_;
+  }
 
   std::function<void(const at::Tensor&)> on_call(std::size_t layer, const LayerUse& use,
                                                  const at::Tensor& input,
                                                  const at::Tensor& output) override {
-    LayerState& state = owner_->states_[layer];
     std::int64_t pass = 0;
-    {
-      const StepTrace::Span span(owner_->trace, Category::kFactorComp, "A", state.layer().name,
-                                 input.device());
-      pass = state.add_input(use, input, output);
-    }
+    visit(layer, FactorSide::kA, input.device(),
+          [&](bool hold) { pass = owner_->bank_.on_call(layer, use, input, output, hold); });
+    if (owner_->unplanned()) owner_->calls_.add(layer, use);
     return [weak = weak_from_this(), layer, use, pass](const at::Tensor& gradient) {
       const std::shared_ptr<Sink> self = weak.lock();
       if (!self) return;
-      LayerState& target = self->owner_->states_[layer];
-      const StepTrace::Span span(self->owner_->trace, Category::kFactorComp, "G",
-                                 target.layer().name, gradient.device());
-      target.add_gradient(use, gradient, pass);
+      self->visit(layer, FactorSide::kG, gradient.device(), [&](bool hold) {
+        self->owner_->bank_.on_gradient(layer, use, gradient, pass, hold);
+      });
     };
   }
 
  private:
+  // Takes in a call or a gradient, where factors are due, and tells those who wait for it.
+  template <class Take>
+  void visit(std::size_t layer, FactorSide side, at::Device device, const Take& take) {
+    std::optional<LayerProfile>& profile = owner_->profile_;
+    if (profile) profile->visit_begins(layer, side, device);
+    StepSchedule* schedule = owner_->schedule_.get();
+    if (owner_->factors_due()) take(schedule && schedule->holds());
+    if (schedule) schedule->computed({layer, side});
+    if (profile) profile->visit_ends(device);
+  }
+
   Impl* owner_;  // holds the only lasting reference to this object
 };
 
-Preconditioner::Impl::Impl(std::vector<TrackedLayer> tracked, std::vector<at::Tensor> others,
-                           const KfacOptions& given, std::shared_ptr<spdlog::logger> logger)
+Preconditioner::Impl::Impl(std::vector<TrackedLayer> tracked, std::vector<at::Tensor> parameters,
+                           const Distribution& distribution, const KfacOptions& given,
+                           std::shared_ptr<spdlog::logger> logger)
     : options(given),
       layers(std::move(tracked)),
-      events(logger),
       trace(given.trace),
-      others_(std::move(others)),
-      logger_(std::move(logger)) {
+      distribution_(distribution),
+      parameters_(trainable(std::move(parameters))),
+      others_(other_parameters(parameters_, layers)),
+      logger_(std::move(logger)),
+      bank_(layers, options, logger_, trace, place_of(distribution)),
+      calls_(layers.size()) {
   validate(options);
   if (layers.empty()) {
     throw ConfigError("kfac: the model has no Conv2d and no Linear layer; K-FAC covers these");
   }
-  states_.reserve(layers.size());
-  for (const TrackedLayer& layer : layers) states_.emplace_back(layer, options);
+  if (distribution_.communicator && distribution_.communicator->size() > 1) {
+    if (options.inverse_interval % options.factor_interval != 0) {
+      throw ConfigError(fmt::format(
+          "kfac: inverse_interval={} is no multiple of factor_interval={}; with several ranks new "
+          "inverses come with new factors",
+          options.inverse_interval, options.factor_interval));
+    }
+    if (!distribution_.planner)
+      distribution_.planner = common_planner(distribution_.communicator->size());
+    const auto by_layer = parameters_by_layer(layers, parameters_);
+    std::vector<std::pair<std::size_t, std::size_t>> places;
+    for (std::size_t layer = 0; layer < by_layer.size(); ++layer) {
+      for (std::size_t i = 0; i < by_layer[layer].size(); ++i) places.emplace_back(layer, i);
+    }
+    std::vector<at::Tensor> in_order;
+    for (const auto& [layer, i] : places) in_order.push_back(by_layer[layer][i]);
+    schedule_ = std::make_unique<StepSchedule>(*distribution_.communicator, bank_, trace, by_layer);
+    gradient_hooks_ =
+        std::make_unique<GradientHooks>(in_order, [this, places](std::size_t parameter) {
+          schedule_->gradient_finished(places[parameter].first, places[parameter].second);
+        });
+  }
   sink_ = std::make_shared<Sink>(*this);
   capture_.emplace(layers, sink_);
 }
 
+StepKind Preconditioner::Impl::kind() const {
+  if (!distribution_.second_order || inverses_due()) return StepKind::kFull;
+  return factors_due() ? StepKind::kFactors : StepKind::kGradients;
+}
+
 void Preconditioner::Impl::step(double learning_rate) {
   const c10::NoGradGuard no_grad;
-  if (factors_due()) average_factors();
-  if (counters.steps % options.inverse_interval == 0) refresh_inverses();
-  precondition_gradients(learning_rate);
-  events.end_step();
-  ++counters.steps;
-  trace.next_step(layers.front().weight.device());
+  if (unplanned()) make_first_plan();
+  if (profile_) profile_->step_ends(device());
+  const std::vector<at::Tensor> all = alone() ? step_alone() : schedule_->exchange();
+  bank_.clear();
+  std::vector<at::Tensor> inner;
+  for (const at::Tensor& one : all) {
+    if (one.defined()) inner.push_back(one);
+  }
+  if (!inner.empty()) {
+    const StepTrace::Span span(trace, Category::kPrecondition, "clip", "", device());
+    scale_gradients(at::stack(inner).sum(), learning_rate);
+  }
+  bank_.events().end_step();
+  ++steps_;
+  bank_.counters().steps = steps_;
+  if (schedule_) {
+    schedule_->end();
+    if (profile_ && static_cast<std::int64_t>(profile_->steps()) == distribution_.profile_steps) {
+      make_plan_again();
+    } else if (!profiled_ && distribution_.profile_steps > 0) {  // the first step is for warming up
+      profiled_ = true;
+      profile_.emplace(layers.size());
+      bank_.set_profile(&*profile_);
+    }
+    schedule_->begin(kind());
+  }
+  trace.next_step(device());
+}
+
+// Factors, inverses and gradients of one process.
+std::vector<at::Tensor> Preconditioner::Impl::step_alone() {
+  std::vector<std::size_t> stale;
+  for (std::size_t layer = 0; layer < bank_.size(); ++layer) {
+    LayerState& state = bank_.state(layer);
+    if (factors_due() && state.captured()) {
+      for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) {
+        state.keep(side, true, true);
+        bank_.average({layer, side});
+      }
+    } else if (factors_due() && state.layer().weight.grad().defined()) {
+      bank_.note_missing(layer);
+    }
+    if (state.stale) stale.push_back(layer);
+  }
+  if (inverses_due()) bank_.invert_all(std::move(stale));
+  std::vector<at::Tensor> inner;
+  for (std::size_t layer = 0; layer < bank_.size(); ++layer) {
+    const LayerState& state = bank_.state(layer);
+    if (state.has_inverses() && state.layer().weight.grad().defined()) {
+      inner.push_back(bank_.precondition(layer));
+    }
+  }
+  return inner;
+}
+
+// The order of layers and their work are known after the first forward pass.
+void Preconditioner::Impl::make_first_plan() {
+  if (calls_.order().empty()) {
+    throw ConfigError(
+        "kfac: step() before any forward pass with gradients was seen; run it on the thread that "
+        "made the Preconditioner, in training mode");
+  }
+  const auto by_layer = parameters_by_layer(layers, parameters_);
+  model_.name = distribution_.model_name;
+  model_.batch = calls_.uses(calls_.order().front()).front().examples;
+  model_.layers = specs_of_calls(layers, calls_, by_layer, "kfac");
+  for (const LayerSpec& layer : model_.layers) model_.parameters += layer.gradient_elements();
+  std::int64_t all = 0;
+  for (const at::Tensor& parameter : parameters_) all += parameter.numel();
+  if (model_.parameters != all) {
+    throw ConfigError(fmt::format(
+        "kfac: {} of {} Conv2d and Linear layers were called in the first step; with several ranks "
+        "all must be, for their gradients travel",
+        calls_.order().size(), layers.size()));
+  }
+  require_same(*distribution_.communicator, "the model and the batch of a rank",
+               to_json(model_).dump());
+  adopt_plan();
+}
+
+void Preconditioner::Impl::make_plan_again() {
+  const std::vector<LayerTimes> mine = profile_->times(model_.layers, calls_.order());
+  bank_.set_profile(nullptr);
+  profile_.reset();
+  at::Tensor seconds = at::zeros({static_cast<std::int64_t>(mine.size()), 4}, at::kDouble);
+  auto rows = seconds.accessor<double, 2>();
+  for (std::int64_t layer = 0; layer < seconds.size(0); ++layer) {
+    const LayerTimes& times = mine[static_cast<std::size_t>(layer)];
+    rows[layer][0] = times.forward.value();
+    rows[layer][1] = times.backward.value();
+    rows[layer][2] = times.factor_a.value();
+    rows[layer][3] = times.factor_g.value();
+  }
+  distribution_.communicator->all_reduce_async(seconds, "layer times").wait();
+  seconds.div_(distribution_.communicator->size());
+  for (std::int64_t layer = 0; layer < seconds.size(0); ++layer) {
+    model_.layers[static_cast<std::size_t>(layer)].times =
+        LayerTimes{.forward = Seconds(rows[layer][0]),
+                   .backward = Seconds(rows[layer][1]),
+                   .factor_a = Seconds(rows[layer][2]),
+                   .factor_g = Seconds(rows[layer][3])};
+  }
+  adopt_plan();
+}
+
+void Preconditioner::Impl::adopt_plan() {
+  std::vector<StepKind> kinds = {StepKind::kFull};
+  if (distribution_.second_order && options.factor_interval < options.inverse_interval) {
+    kinds.push_back(StepKind::kFactors);
+  }
+  if (distribution_.second_order && options.factor_interval > 1) {
+    kinds.push_back(StepKind::kGradients);
+  }
+  plans_.clear();
+  for (const StepKind kind : kinds) {
+    Plan plan = distribution_.planner(model_, kind);
+    if (plan.world != distribution_.communicator->size()) {
+      throw ConfigError(
+          fmt::format("kfac: the plan is for {} ranks, the communicator has {}; make a plan for "
+                      "this number of ranks",
+                      plan.world, distribution_.communicator->size()));
+    }
+    if (plan.options.second_order() != distribution_.second_order) {
+      throw ConfigError(fmt::format("kfac: the plan's algorithm {} {} factors, this run {}",
+                                    plan.algorithm, plan.options.second_order() ? "has" : "has no",
+                                    distribution_.second_order ? "needs them" : "does not"));
+    }
+    validate_against(plan, model_, "kfac: plan");
+    require_same(*distribution_.communicator, "the plan", plan.digest());
+    plans_.emplace(kind, std::move(plan));
+  }
+  logger_->info("kfac: plan {} of {} for {} ranks, {} messages in a full step",
+                plans_.at(StepKind::kFull).digest(), plans_.at(StepKind::kFull).algorithm,
+                distribution_.communicator->size(), plans_.at(StepKind::kFull).messages.size());
+  schedule_->adopt(plans_, model_, calls_.order(), kind());
+}
+
+std::optional<Plan> Preconditioner::Impl::plan(StepKind kind) const {
+  const auto found = plans_.find(kind);
+  return found == plans_.end() ? std::nullopt : std::optional(found->second);
 }
 
 void Preconditioner::Impl::discard() {
   const c10::NoGradGuard no_grad;
-  for (LayerState& state : states_) state.clear();
-}
-
-void Preconditioner::Impl::average_factors() {
-  for (LayerState& state : states_) {
-    if (state.captured()) {
-      const StepTrace::Span span(trace, Category::kFactorComp, "average", state.layer().name,
-                                 state.layer().weight.device());
-      average(state, state.a(), FactorSide::kA);
-      average(state, state.g(), FactorSide::kG);
-      state.stale = true;
-    } else if (state.layer().weight.grad().defined()) {
-      ++counters.layers_without_factors;
-      if (warned_.insert(state.layer().name).second) {
-        logger_->warn(
-            "kfac: layer {} has a gradient, but no call of it was seen; its last inverses are used "
-            "if there are any (was the forward pass on another thread, or in evaluation mode?)",
-            state.layer().name);
-      }
-    }
-    state.clear();
+  if (schedule_) {
+    schedule_->discard();
+    schedule_->begin(kind());
   }
+  bank_.clear();
 }
 
-void Preconditioner::Impl::average(LayerState& state, FactorState& factor, FactorSide side) {
-  const at::Tensor finite =
-      factor.average.add(factor.sum, example_scale(options.convention, side, factor.examples));
-  events.note(finite.logical_not(),
-              fmt::format("factor {} {}", side_name(side), state.layer().name),
-              fmt::format("kfac: factor {} of layer {} (dimension {}) has a NaN or an infinity and "
-                          "was left out at step {}; said once, see the counters",
-                          side_name(side), state.layer().name, factor.sum.size(-1), counters.steps),
-              [this](std::int64_t times) {
-                counters.nonfinite_factors += times;
-                counters.factor_updates -= times;
-              });
-  ++counters.factor_updates;
-}
-
-void Preconditioner::Impl::refresh_inverses() {
-  std::vector<LayerState*> stale;
-  for (LayerState& state : states_) {
-    if (state.stale) stale.push_back(&state);
-  }
-  if (stale.empty()) return;
-  // The longest first, so that the streams end together.
-  const auto largest = [](const LayerState* state) {
-    return std::max(state->a().sum.size(-1), state->g().sum.size(-1));
-  };
-  std::stable_sort(stale.begin(), stale.end(),
-                   [&](const LayerState* left, const LayerState* right) {
-                     return largest(left) > largest(right);
-                   });
-  const at::Device device = stale.front()->layer().weight.device();
-  // Streams side by side have no spans of their own: one for all.
-  std::optional<StepTrace::Span> all;
-  if (!device.is_cpu()) all.emplace(trace, Category::kInverseComp, "inverses", "", device);
-  streams_.run(device, stale.size(), [&](std::size_t index) {
-    LayerState& state = *stale[index];
-    std::optional<StepTrace::Span> one;
-    if (device.is_cpu()) {
-      one.emplace(trace, Category::kInverseComp, "inverse", state.layer().name, device);
-    }
-    const auto [damping_a, damping_g] = damping_of(
-        state.a().average.mean(), state.g().average.mean(), options.damping_mode, options.damping);
-    refresh_inverse(state.a().average.mean(), damping_a, state.a().inverse);
-    refresh_inverse(state.g().average.mean(), damping_g, state.g().inverse);
-  });
-  for (LayerState* state : stale) {
-    note_inverse(*state, state->a(), FactorSide::kA);
-    note_inverse(*state, state->g(), FactorSide::kG);
-    state->stale = false;
-  }
-}
-
-void Preconditioner::Impl::note_inverse(const LayerState& state, const FactorState& factor,
-                                        FactorSide side) {
-  const std::string place = fmt::format("inverse {} {}", side_name(side), state.layer().name);
-  events.note(factor.inverse.failures, place,
-              fmt::format("kfac: factor {} of layer {} (dimension {}) could not be inverted with "
-                          "{} damping {} at step {} and is tried with ten times as much; said "
-                          "once, see the counters",
-                          side_name(side), state.layer().name, factor.sum.size(-1),
-                          damping_names()[static_cast<std::size_t>(options.damping_mode)],
-                          options.damping, counters.steps),
-              [this](std::int64_t times) { counters.inverse_retries += times; });
-  events.note(
-      factor.inverse.kept, place + " kept",
-      fmt::format("kfac: factor {} of layer {} (dimension {}) keeps its previous inverse at "
-                  "step {}; said once, see the counters",
-                  side_name(side), state.layer().name, factor.sum.size(-1), counters.steps),
-      [this](std::int64_t times) { counters.inverses_kept += times; });
-  ++counters.inverse_updates;
-}
-
-void Preconditioner::Impl::precondition_gradients(double learning_rate) {
-  std::vector<at::Tensor> inner;
-  for (LayerState& state : states_) {
-    if (state.ready() && state.layer().weight.grad().defined()) {
-      const StepTrace::Span span(trace, Category::kPrecondition, "precondition", state.layer().name,
-                                 state.layer().weight.device());
-      inner.push_back(precondition_layer(state));
-    }
-  }
-  if (inner.empty()) return;
-  const StepTrace::Span span(trace, Category::kPrecondition, "clip", "", inner.front().device());
-  scale_gradients(at::stack(inner).sum(), learning_rate);
-}
-
-// Replaces the layer's gradients and returns ⟨V, ∇W⟩.
-at::Tensor Preconditioner::Impl::precondition_layer(LayerState& state) {
-  const TrackedLayer& layer = state.layer();
-  const at::Tensor weight = layer.weight.grad();
-  const at::Tensor bias = layer.bias.defined() ? layer.bias.grad() : at::Tensor();
-  const at::Tensor& inverse_a = state.a().inverse.value;
-  const at::Tensor& inverse_g = state.g().inverse.value;
-  const auto [joined, product, result] = scratch_.matrices(
-      {inverse_a.size(0), inverse_g.size(1), inverse_a.size(1)}, inverse_a.options());
-  if (layer.bias.defined() && !bias.defined()) joined.zero_();  // a frozen bias
-  join_gradient(weight, bias, joined);
-  precondition(joined, inverse_a, inverse_g, product, result);
-  split_gradient(result, weight, bias);
-  return at::dot(joined.view({-1}), result.view({-1})).to(at::kDouble);
-}
-
-// A sum that is not finite means that a gradient or what became of it is not: the step is skipped,
-// all gradients are set to zero.
+// Clips the preconditioned gradients. Where anything is not finite, the step must not change the
+// parameters: all gradients are set to zero.
 void Preconditioner::Impl::scale_gradients(const at::Tensor& inner, double learning_rate) {
   std::vector<at::Tensor> covered;
-  for (const LayerState& state : states_) {
-    if (!state.ready()) continue;
-    covered.push_back(state.layer().weight);
-    if (state.layer().bias.defined()) covered.push_back(state.layer().bias);
+  for (std::size_t layer = 0; layer < bank_.size(); ++layer) {
+    if (!bank_.state(layer).ready()) continue;
+    for (const at::Tensor& own : own_parameters(layers[layer])) covered.push_back(own);
   }
   covered = gradients_of(covered);
   std::vector<at::Tensor> others = gradients_of(others_);
@@ -314,23 +378,40 @@ void Preconditioner::Impl::scale_gradients(const at::Tensor& inner, double learn
     bad = bad.logical_or(largest.isfinite().all().logical_not());
   }
   const at::Tensor scale = kl_clip_scale(inner, options.kl_clip, learning_rate);
-  events.note(
-      bad, "gradient",
-      fmt::format("kfac: a gradient has a NaN or an infinity at step {}; all gradients were "
-                  "set to zero for this step; said once, see the counters",
-                  counters.steps),
-      [this](std::int64_t times) { counters.nonfinite_gradients += times; });
+  bank_.events().note(
+      bad,
+      [step = steps_] {
+        return EventLog::Message{
+            "gradient",
+            fmt::format("kfac: a gradient has a NaN or an infinity at step {}; all gradients were "
+                        "set to zero for this step; said once, see the counters",
+                        step)};
+      },
+      [this](std::int64_t times) { bank_.counters().nonfinite_gradients += times; });
   for (const at::Tensor& gradient : covered) gradient.mul_(scale.to(gradient.scalar_type()));
   if (bad.is_cpu() && !bad.item<bool>()) return;
   covered.insert(covered.end(), others.begin(), others.end());
   for (const at::Tensor& gradient : covered) gradient.masked_fill_(bad, 0);
 }
 
+KfacCounters Preconditioner::Impl::counters() {
+  bank_.events().finish();
+  return bank_.counters();
+}
+
+KfacMemory Preconditioner::Impl::memory() const {
+  KfacMemory memory = bank_.memory();
+  if (schedule_) memory.buffers += schedule_->buffer_bytes();
+  return memory;
+}
+
 void Preconditioner::Impl::save(torch::serialize::OutputArchive& archive) {
-  events.finish();
+  bank_.events().finish();
+  if (schedule_) schedule_->gather_state();
   archive.write("format", c10::IValue(std::string(kStateFormat)));
   archive.write("options", c10::IValue(digest(options)));
-  archive.write("layers", c10::IValue(static_cast<std::int64_t>(states_.size())));
+  archive.write("layers", c10::IValue(static_cast<std::int64_t>(bank_.size())));
+  const KfacCounters& counters = bank_.counters();
   const std::vector<std::int64_t> values = {counters.steps,
                                             counters.factor_updates,
                                             counters.inverse_updates,
@@ -340,12 +421,13 @@ void Preconditioner::Impl::save(torch::serialize::OutputArchive& archive) {
                                             counters.nonfinite_gradients,
                                             counters.layers_without_factors};
   archive.write("counters", c10::IValue(values));
-  for (std::size_t index = 0; index < states_.size(); ++index) {
+  for (std::size_t index = 0; index < bank_.size(); ++index) {
     torch::serialize::OutputArchive layer(archive.compilation_unit());
-    layer.write("name", c10::IValue(states_[index].layer().name));
-    states_[index].save(layer);
+    layer.write("name", c10::IValue(layers[index].name));
+    bank_.state(index).save(layer);
     archive.write(fmt::format("layer_{}", index), layer);
   }
+  if (schedule_) schedule_->keep_what_is_needed();
 }
 
 void Preconditioner::Impl::load(torch::serialize::InputArchive& archive) {
@@ -362,60 +444,36 @@ void Preconditioner::Impl::load(torch::serialize::InputArchive& archive) {
         value.toStringRef(), digest(options)));
   }
   archive.read("layers", value);
-  if (value.toInt() != static_cast<std::int64_t>(states_.size())) {
+  if (value.toInt() != static_cast<std::int64_t>(bank_.size())) {
     throw ConfigError(
         fmt::format("kfac state: {} layers, the model has {}; load a state of this model",
-                    value.toInt(), states_.size()));
+                    value.toInt(), bank_.size()));
   }
-  for (std::size_t index = 0; index < states_.size(); ++index) {
+  for (std::size_t index = 0; index < bank_.size(); ++index) {
     torch::serialize::InputArchive layer;
     archive.read(fmt::format("layer_{}", index), layer);
     layer.read("name", value);
-    if (value.toStringRef() != states_[index].layer().name) {
+    if (value.toStringRef() != layers[index].name) {
       throw ConfigError(
           fmt::format("kfac state: layer {} is {}, in the model {}; load a state of this model",
-                      index, value.toStringRef(), states_[index].layer().name));
+                      index, value.toStringRef(), layers[index].name));
     }
-    states_[index].load(layer);
+    bank_.state(index).load(layer);
   }
   archive.read("counters", value);
   const std::vector<std::int64_t> values = value.toIntVector();
   if (values.size() != 8)
     throw ConfigError("kfac state: counters are missing; load what save() wrote");
-  counters = {values[0], values[1], values[2], values[3],
-              values[4], values[5], values[6], values[7]};
-}
-
-KfacMemory Preconditioner::Impl::memory() const {
-  KfacMemory memory;
-  memory.buffers = scratch_.bytes();
-  for (const LayerState& state : states_) {
-    if (!state.ready()) continue;
-    for (const FactorState* factor : {&state.a(), &state.g()}) {
-      memory.factors += bytes_of(factor->average.mean());
-      memory.inverses += bytes_of(factor->inverse.value);
-      memory.buffers += bytes_of(factor->sum);
-    }
+  bank_.counters() = {values[0], values[1], values[2], values[3],
+                      values[4], values[5], values[6], values[7]};
+  steps_ = bank_.counters().steps;
+  if (schedule_) {
+    schedule_->keep_what_is_needed();
+    if (schedule_->planned()) schedule_->begin(kind());
   }
-  return memory;
 }
 
 namespace {
-
-// The parameters of a model outside the layers.
-std::vector<at::Tensor> other_parameters(torch::nn::Module& model,
-                                         const std::vector<TrackedLayer>& layers) {
-  std::set<const void*> covered;
-  for (const TrackedLayer& layer : layers) {
-    covered.insert(layer.weight.unsafeGetTensorImpl());
-    if (layer.bias.defined()) covered.insert(layer.bias.unsafeGetTensorImpl());
-  }
-  std::vector<at::Tensor> others;
-  for (const at::Tensor& parameter : model.parameters()) {
-    if (!covered.contains(parameter.unsafeGetTensorImpl())) others.push_back(parameter);
-  }
-  return others;
-}
 
 std::shared_ptr<spdlog::logger> logger_or_default(std::shared_ptr<spdlog::logger> logger) {
   return logger ? std::move(logger) : make_logger({});
@@ -424,22 +482,33 @@ std::shared_ptr<spdlog::logger> logger_or_default(std::shared_ptr<spdlog::logger
 }  // namespace
 
 Preconditioner::Preconditioner(torch::nn::Module& model, const KfacOptions& options,
+                               std::shared_ptr<spdlog::logger> logger)
+    : Preconditioner(model, options, Distribution{}, std::move(logger)) {}
+
+Preconditioner::Preconditioner(torch::nn::Module& model, const KfacOptions& options,
+                               const Distribution& distribution,
                                std::shared_ptr<spdlog::logger> logger) {
   std::vector<std::string> uncovered;
   std::vector<TrackedLayer> layers = tracked_layers(model, &uncovered);
-  std::vector<at::Tensor> others = other_parameters(model, layers);
   logger = logger_or_default(std::move(logger));
   if (!uncovered.empty()) {
     logger->info("kfac: {} modules keep their own gradient: {}", uncovered.size(),
                  fmt::join(uncovered, ", "));
   }
-  impl_ = std::make_unique<Impl>(std::move(layers), std::move(others), options, std::move(logger));
+  impl_ = std::make_unique<Impl>(std::move(layers), model.parameters(), distribution, options,
+                                 std::move(logger));
 }
 
 Preconditioner::Preconditioner(std::vector<TrackedLayer> layers, std::vector<at::Tensor> others,
-                               const KfacOptions& options, std::shared_ptr<spdlog::logger> logger)
-    : impl_(std::make_unique<Impl>(std::move(layers), std::move(others), options,
-                                   logger_or_default(std::move(logger)))) {}
+                               const KfacOptions& options, std::shared_ptr<spdlog::logger> logger) {
+  std::vector<at::Tensor> parameters;
+  for (const TrackedLayer& layer : layers) {
+    for (const at::Tensor& own : own_parameters(layer)) parameters.push_back(own);
+  }
+  parameters.insert(parameters.end(), others.begin(), others.end());
+  impl_ = std::make_unique<Impl>(std::move(layers), std::move(parameters), Distribution{}, options,
+                                 logger_or_default(std::move(logger)));
+}
 
 Preconditioner::~Preconditioner() = default;
 
@@ -462,16 +531,17 @@ void Preconditioner::step() {
 
 void Preconditioner::discard() { impl_->discard(); }
 
-KfacCounters Preconditioner::counters() {
-  impl_->events.finish();
-  return impl_->counters;
-}
+KfacCounters Preconditioner::counters() { return impl_->counters(); }
 
 KfacMemory Preconditioner::memory() const { return impl_->memory(); }
 
 const std::vector<TrackedLayer>& Preconditioner::layers() const { return impl_->layers; }
 
 const KfacOptions& Preconditioner::options() const { return impl_->options; }
+
+std::optional<Plan> Preconditioner::plan(StepKind kind) const { return impl_->plan(kind); }
+
+const ModelSpec& Preconditioner::model() const { return impl_->model(); }
 
 void Preconditioner::start_trace() { impl_->trace.restart(impl_->layers.front().weight.device()); }
 

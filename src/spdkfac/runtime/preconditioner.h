@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
 #include <memory>
-#include <string>
+#include <optional>
 #include <vector>
 
 #include <torch/nn/module.h>
 #include <torch/serialize/archive.h>
 
 #include "spdkfac/base/trace.h"
+#include "spdkfac/runtime/distribution.h"
+#include "spdkfac/runtime/kfac_counters.h"
 #include "spdkfac/runtime/kfac_options.h"
 #include "spdkfac/runtime/tracked_layer.h"
 
@@ -19,30 +20,15 @@ class logger;
 
 namespace spdkfac {
 
-// What happened so far; see docs/errors.md for what each means.
-struct KfacCounters {
-  std::int64_t steps = 0;
-  std::int64_t factor_updates = 0;          // factors averaged in
-  std::int64_t inverse_updates = 0;         // inverses refreshed
-  std::int64_t nonfinite_factors = 0;       // factors with NaN or Inf, left out
-  std::int64_t inverse_retries = 0;         // failed factorisations
-  std::int64_t inverses_kept = 0;           // refreshes that kept the previous inverse
-  std::int64_t nonfinite_gradients = 0;     // steps whose gradients were set to zero
-  std::int64_t layers_without_factors = 0;  // gradients left as they were, for lack of a capture
-};
-
-// Bytes held between steps.
-struct KfacMemory {
-  Bytes factors;
-  Bytes inverses;
-  Bytes buffers;
-};
-
 // Preconditions the gradients of a model's Conv2d and Linear layers with K-FAC. One line on an
 // unmodified model; then, in each iteration:
 //   loss.backward();  kfac.step(learning_rate);  optimizer.step();
 // The loss is a mean over the examples. Several backward passes before one step() count as one
 // batch; divide their losses by their number.
+//
+// With a communicator of several ranks the gradients of all parameters are averaged over the ranks,
+// too; every rank makes the object, calls its functions equally often, and ends with the same
+// gradients. The model must have the same parameters on all of them.
 //
 // Forward passes are seen on the thread that made the object, in training mode and with gradients
 // on. Not thread-safe. On CUDA work is queued on the current stream and step() does not wait for
@@ -51,6 +37,9 @@ class Preconditioner {
  public:
   explicit Preconditioner(torch::nn::Module& model, const KfacOptions& options = {},
                           std::shared_ptr<spdlog::logger> logger = nullptr);
+  Preconditioner(torch::nn::Module& model, const KfacOptions& options,
+                 const Distribution& distribution,
+                 std::shared_ptr<spdlog::logger> logger = nullptr);
   // `others` are the model's parameters outside these layers; a step that is skipped for a gradient
   // that is not finite sets theirs to zero, too.
   Preconditioner(std::vector<TrackedLayer> layers, std::vector<at::Tensor> others,
@@ -72,13 +61,18 @@ class Preconditioner {
   KfacMemory memory() const;
   const std::vector<TrackedLayer>& layers() const;
   const KfacOptions& options() const;
+  // The plan of a kind of step that ranks follow now; none before the first step, or alone.
+  std::optional<Plan> plan(StepKind kind = StepKind::kFull) const;
+  // The layers that the plan is for, with measured times once there are some.
+  const ModelSpec& model() const;
   // What the last step did, with options.trace: everything since the step before, or since
   // start_trace().
   void start_trace();
   Trace trace();
 
   // Everything that the next steps depend on. A state of another model or of other options is a
-  // ConfigError that says what differs.
+  // ConfigError that says what differs; one of another number of ranks is as good as any. With
+  // several ranks save() gathers what single ranks keep, so all call it; any of them may write.
   void save(torch::serialize::OutputArchive& archive);
   void load(torch::serialize::InputArchive& archive);
 

@@ -1,43 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/runtime/step_trace.h"
 
+#include <algorithm>
 #include <utility>
 
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
 namespace spdkfac {
 
-StepTrace::Mark StepTrace::mark(at::Device device) {
-  Mark result{.time = Clock::now(), .event = std::nullopt};
-  if (!device.is_cpu()) {
-    result.event.emplace(device.type(), c10::EventFlag::BACKEND_DEFAULT);
-    result.event->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
-  }
-  return result;
-}
-
-Seconds StepTrace::between(const Mark& begin, const Mark& end) {
-  if (begin.event && end.event) {
-    end.event->synchronize();
-    return Seconds(begin.event->elapsedTime(*end.event) * 1e-3);
-  }
-  return Seconds(std::chrono::duration<double>(end.time - begin.time).count());
-}
-
 void StepTrace::next_step(at::Device device) {
   if (!enabled_) return;
   if (current_.begin) {
-    current_.end = mark(device);
+    current_.end = TimeMark::now(device);
     finished_ = std::exchange(current_, Step{});
   }
-  current_.begin = mark(device);
+  current_.begin = TimeMark::now(device);
 }
 
 void StepTrace::restart(at::Device device) {
   if (!enabled_) return;
   current_ = Step{};
-  current_.begin = mark(device);
+  current_.begin = TimeMark::now(device);
 }
 
 StepTrace::Span::Span(StepTrace& trace, Category category, const char* what,
@@ -45,13 +28,47 @@ StepTrace::Span::Span(StepTrace& trace, Category category, const char* what,
     : trace_(trace.enabled_ && trace.current_.begin ? &trace : nullptr), device_(device) {
   if (!trace_) return;
   trace_->current_.events.push_back(
-      {category, name.empty() ? std::string(what) : fmt::format("{} {}", what, name), mark(device),
-       Mark{}});
+      {category, name.empty() ? std::string(what) : fmt::format("{} {}", what, name),
+       TimeMark::now(device), TimeMark{}});
+}
+
+void StepTrace::Span::set_idle() {
+  if (trace_) trace_->current_.events.back().idle = true;
 }
 
 StepTrace::Span::~Span() {
   if (trace_ && !trace_->current_.events.empty())
-    trace_->current_.events.back().end = mark(device_);
+    trace_->current_.events.back().end = TimeMark::now(device_);
+}
+
+void StepTrace::add_channel(Category category, const std::string& name,
+                            const std::optional<OperationSpan>& span) {
+  if (enabled_ && span && current_.begin) current_.channel.push_back({category, name, *span});
+}
+
+// In order of time; those that share the channel for a while are cut, for a lane holds one at a
+// time.
+void StepTrace::add_channel_events(Trace& trace) const {
+  std::vector<ChannelEvent> channel = finished_.channel;
+  std::stable_sort(channel.begin(), channel.end(),
+                   [](const ChannelEvent& left, const ChannelEvent& right) {
+                     return left.span.begin < right.span.begin;
+                   });
+  const auto seconds = [&](std::chrono::steady_clock::time_point time) {
+    return Seconds(std::chrono::duration<double>(time - finished_.begin->time).count());
+  };
+  Seconds now(0);
+  for (const ChannelEvent& event : channel) {
+    const Seconds start = std::max(now, seconds(event.span.begin));
+    const Seconds end = std::max(start, seconds(event.span.end));
+    trace.add({.rank = 0,
+               .name = trace.intern(event.name),
+               .lane = Lane::kChannel,
+               .category = event.category,
+               .start = start,
+               .duration = end - start});
+    now = end;
+  }
 }
 
 Trace StepTrace::trace() const {
@@ -65,18 +82,20 @@ Trace StepTrace::trace() const {
     }
   };
   for (const Event& event : finished_.events) {
-    const Seconds start = between(*finished_.begin, event.begin);
-    const Seconds duration = between(event.begin, event.end);
+    const Seconds start = TimeMark::between(*finished_.begin, event.begin);
+    const Seconds duration = TimeMark::between(event.begin, event.end);
     fill(start);
+    now = start + duration;
+    if (event.idle) continue;
     trace.add({.rank = 0,
                .name = trace.intern(event.name),
                .lane = Lane::kCompute,
                .category = event.category,
                .start = start,
                .duration = duration});
-    now = start + duration;
   }
-  fill(between(*finished_.begin, *finished_.end));
+  fill(TimeMark::between(*finished_.begin, *finished_.end));
+  add_channel_events(trace);
   return trace;
 }
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Event.h>
 
 #include "spdkfac/base/trace.h"
+#include "spdkfac/comm/communicator.h"
+#include "spdkfac/runtime/time_mark.h"
 
 namespace spdkfac {
 
@@ -34,34 +34,51 @@ class StepTrace {
     Span(const Span&) = delete;
     Span& operator=(const Span&) = delete;
 
+   protected:
+    void set_idle();
+
    private:
     StepTrace* trace_;
     at::Device device_;
   };
 
+  // Marks waiting for other ranks, likewise: nothing is computed meanwhile.
+  class Wait : public Span {
+   public:
+    Wait(StepTrace& trace, at::Device device)
+        : Span(trace, Category::kForwardBackward, "", "", device) {
+      set_idle();
+    }
+  };
+
+  // An operation of this rank's communicator; nothing where its times are not known.
+  void add_channel(Category category, const std::string& name,
+                   const std::optional<OperationSpan>& span);
+
   // The last finished step; waits for the GPU. Empty before.
   Trace trace() const;
 
  private:
-  using Clock = std::chrono::steady_clock;
-  struct Mark {
-    Clock::time_point time;
-    std::optional<c10::Event> event;
-  };
   struct Event {
     Category category = Category::kForwardBackward;
     std::string name;
-    Mark begin;
-    Mark end;
+    TimeMark begin;
+    TimeMark end;
+    bool idle = false;
+  };
+  struct ChannelEvent {
+    Category category;
+    std::string name;
+    OperationSpan span;
   };
   struct Step {
-    std::optional<Mark> begin;
-    std::optional<Mark> end;
+    std::optional<TimeMark> begin;
+    std::optional<TimeMark> end;
     std::vector<Event> events;
+    std::vector<ChannelEvent> channel;
   };
 
-  static Mark mark(at::Device device);
-  static Seconds between(const Mark& begin, const Mark& end);
+  void add_channel_events(Trace& trace) const;
 
   bool enabled_;
   Step current_;

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/calibrate/contention.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <deque>
+
+#include <ATen/ATen.h>
+
+#include "spdkfac/base/check.h"
+#include "spdkfac/calibrate/exchange.h"
+
+namespace spdkfac {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Long beside a time slice of the scheduler, short enough to be repeated.
+constexpr double kLoopSeconds = 0.2;
+// Several messages in a loop, so that their starts count too.
+constexpr double kMessageSeconds = kLoopSeconds / 4;
+constexpr int kMessagesUnderWay = 4;
+constexpr double kMostMessages = 2000;
+// Products of about a millisecond, between which the host looks after the messages.
+constexpr std::int64_t kDimOnCpu = 256;
+constexpr std::int64_t kDimOnGpu = 4096;
+constexpr double kMostProducts = 1000;
+constexpr double kSlowestRate = 0.01;
+
+Seconds since(Clock::time_point begin) {
+  return Seconds(std::chrono::duration<double>(Clock::now() - begin).count());
+}
+
+class Products {
+ public:
+  explicit Products(c10::Device device) : device_(device) {
+    const std::int64_t dim = device.is_cpu() ? kDimOnCpu : kDimOnGpu;
+    left_ = at::full({dim, dim}, 0.5, at::TensorOptions().device(device));
+    right_ = at::full({dim, dim}, 0.25, left_.options());
+    out_ = at::empty_like(left_);
+  }
+  void run() {
+    at::mm_out(out_, left_, right_);
+    wait_for_device(device_);
+  }
+
+ private:
+  c10::Device device_;
+  at::Tensor left_;
+  at::Tensor right_;
+  at::Tensor out_;
+};
+
+// A fixed number of all-reduces, the same on all ranks, a few of them under way at a time.
+class Messages {
+ public:
+  Messages(const Bench& bench, std::int64_t elements, int count)
+      : communicator_(bench.communicator), left_(count) {
+    for (int i = 0; i < kMessagesUnderWay; ++i) {
+      free_.push_back(at::zeros({elements}, at::TensorOptions().device(bench.device)));
+    }
+  }
+  // Starts what can be started; whether any are under way.
+  bool keep_going() {
+    while (!under_way_.empty() && under_way_.front().work.done()) end_first();
+    while (left_ > 0 && !free_.empty()) {
+      under_way_.push_back({free_.front(), communicator_.all_reduce_async(
+                                               free_.front(), "calibrate: beside computation")});
+      free_.pop_front();
+      --left_;
+    }
+    return !under_way_.empty();
+  }
+  void drain() {
+    while (keep_going()) end_first();
+  }
+
+ private:
+  struct Entry {
+    at::Tensor tensor;
+    Work work;
+  };
+  void end_first() {
+    under_way_.front().work.wait();
+    free_.push_back(under_way_.front().tensor);
+    under_way_.pop_front();
+  }
+
+  Communicator& communicator_;
+  int left_;
+  std::deque<at::Tensor> free_;
+  std::deque<Entry> under_way_;
+};
+
+struct Loop {
+  int products = 1;
+  int messages = 0;
+  std::int64_t elements = 1;
+};
+
+struct LoopTimes {
+  Seconds all;
+  Seconds busy;  // from the start until no message was under way any more
+};
+
+LoopTimes run_loop(const Bench& bench, Products& products, const Loop& loop, bool with_messages) {
+  Messages messages(bench, loop.elements, with_messages ? loop.messages : 0);
+  bench.communicator.barrier("calibrate: loop");
+  const auto begin = Clock::now();
+  LoopTimes times;
+  bool busy = messages.keep_going();
+  for (int i = 0; i < loop.products; ++i) {
+    products.run();
+    if (!busy) continue;
+    busy = messages.keep_going();
+    if (!busy) times.busy = since(begin);
+  }
+  times.all = since(begin);
+  if (busy) times.busy = times.all;
+  messages.drain();
+  if (bench.advance) bench.advance();
+  return times;
+}
+
+Loop choose_loop(const Bench& bench, Products& products, std::span<const Measurement> all_reduce) {
+  const Task product{.name = "product", .run = [&products] { products.run(); }, .calls = 20};
+  const Bench quiet{bench.communicator, bench.device};
+  const Seconds one = measure(quiet, std::span(&product, 1), 1).front();
+  Loop loop;
+  loop.products = static_cast<int>(std::clamp(kLoopSeconds / one.value(), 1.0, kMostProducts));
+  Measurement message = all_reduce.front();
+  for (const Measurement& candidate : all_reduce) {
+    if (candidate.time.value() <= kMessageSeconds) message = candidate;
+  }
+  loop.elements = std::llround(message.size);
+  // Enough for a loop that takes twice as long; rate_while_busy() knows what to do with fewer.
+  loop.messages = static_cast<int>(
+      std::clamp(std::ceil(2 * kLoopSeconds / message.time.value()), 1.0, kMostMessages));
+  return loop;
+}
+
+}  // namespace
+
+double rate_while_busy(Seconds alone, Seconds together, Seconds busy) {
+  if (busy.value() <= 0) return 1;
+  // rate·busy + (together − busy) = alone
+  const double rate = (alone - together + busy) / busy;
+  return std::clamp(rate, kSlowestRate, 1.0);
+}
+
+Seconds contention_estimate(int repetitions) {
+  return Seconds(3 * kLoopSeconds * (repetitions + 1));
+}
+
+std::size_t contention_samples(int repetitions) {
+  return 2 * static_cast<std::size_t>(repetitions + 1);
+}
+
+double compute_rate_under_communication(const Bench& bench, std::span<const Measurement> all_reduce,
+                                        int repetitions) {
+  SPDKFAC_CHECK(!all_reduce.empty() && repetitions >= 1, "nothing to keep the channel busy with");
+  Products products(bench.device);
+  const Loop loop = choose_loop(bench, products, all_reduce);
+  std::vector<double> rates;
+  for (int round = -1; round < repetitions; ++round) {  // the first is left out
+    const LoopTimes alone = run_loop(bench, products, loop, false);
+    const LoopTimes together = run_loop(bench, products, loop, true);
+    if (round >= 0) rates.push_back(rate_while_busy(alone.all, together.all, together.busy));
+  }
+  return -largest_of_ranks(bench.communicator, bench.device, {-median(rates)}).front();
+}
+
+}  // namespace spdkfac

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/calibrate/machine.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <fstream>
+#include <set>
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/headeronly/version.h>
+#include <unistd.h>
+
+#include "spdkfac/calibrate/exchange.h"
+
+namespace spdkfac {
+namespace {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";
+  return name.data();
+}
+
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("model name")) continue;
+    const std::size_t colon = line.find(": ");
+    if (colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "cpu";
+}
+
+// tools/with_link.sh, Open MPI, UCX, NCCL.
+constexpr std::array kTransportVariables{
+    "SPDKFAC_LINK", "OMPI_MCA_btl",    "OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_pml",
+    "UCX_TLS",      "UCX_NET_DEVICES", "NCCL_SOCKET_IFNAME",          "NCCL_IB_DISABLE"};
+
+std::string transport_variables() {
+  std::string text;
+  for (const char* name : kTransportVariables) {
+    if (const char* value = std::getenv(name))
+      text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, value);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::size_t Machine::host_count() const { return std::set(hosts.begin(), hosts.end()).size(); }
+
+Machine find_machine(Communicator& communicator, c10::Device device) {
+  Machine machine;
+  machine.hosts = texts_of_ranks(communicator, device, host_name());
+  std::sort(machine.hosts.begin(), machine.hosts.end());
+  machine.device = text_of_rank_zero(communicator, device,
+                                     device.is_cpu() ? cpu_name() : cuda_device_name(device));
+  machine.threads =
+      std::stoi(text_of_rank_zero(communicator, device, std::to_string(at::get_num_threads())));
+  machine.transport = text_of_rank_zero(communicator, device, transport_variables());
+  return machine;
+}
+
+std::string versions() {
+  return fmt::format("spdkfac {}, torch {}", SPDKFAC_VERSION, TORCH_VERSION);
+}
+
+}  // namespace spdkfac

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/calibrate/timing.h"
+
+#include <algorithm>
+#include <ctime>
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "spdkfac/base/check.h"
+#include "spdkfac/calibrate/exchange.h"
+
+namespace spdkfac {
+namespace {
+
+// Fits need times above 0, which a clock of this resolution may not give.
+constexpr double kShortest = 1e-9;
+
+double seconds_of(clockid_t clock) {
+  timespec time{};
+  clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Seconds of one run, on this rank.
+double sample(const Bench& bench, const Task& task) {
+  const clockid_t clock = task.own_time ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
+  wait_for_device(bench.device);
+  bench.communicator.barrier("calibrate: " + task.name);
+  const double begin = seconds_of(clock);
+  for (std::int64_t call = 0; call < task.calls; ++call) task.run();
+  if (!task.own_time) wait_for_device(bench.device);
+  const double taken = seconds_of(clock) - begin;
+  if (task.finish) task.finish();
+  if (bench.advance) bench.advance();
+  return std::max(taken / static_cast<double>(task.calls), kShortest);
+}
+
+std::vector<Seconds> measure_rounds(const Bench& bench, std::span<const Task> tasks, int skipped,
+                                    int repetitions) {
+  const auto count = static_cast<std::size_t>(repetitions);
+  std::vector<double> samples(tasks.size() * count);
+  for (int round = -skipped; round < repetitions; ++round) {
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
+      const double seconds = sample(bench, tasks[i]);
+      if (round >= 0) samples[i * count + static_cast<std::size_t>(round)] = seconds;
+    }
+  }
+  samples = largest_of_ranks(bench.communicator, bench.device, samples);
+  std::vector<Seconds> result;
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    const auto first = samples.begin() + static_cast<std::ptrdiff_t>(i * count);
+    result.emplace_back(median({first, first + repetitions}));
+  }
+  return result;
+}
+
+}  // namespace
+
+void wait_for_device(c10::Device device) {
+  if (device.is_cpu()) return;
+  c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+}
+
+std::vector<Seconds> measure(const Bench& bench, std::span<const Task> tasks, int repetitions) {
+  return measure_rounds(bench, tasks, /*skipped=*/1, repetitions);
+}
+
+std::vector<Seconds> measure_once(const Bench& bench, std::span<const Task> tasks) {
+  return measure_rounds(bench, tasks, /*skipped=*/0, 1);
+}
+
+double median(std::vector<double> values) {
+  SPDKFAC_CHECK(!values.empty(), "a median of nothing");
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+}  // namespace spdkfac

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <c10/core/Device.h>
+
+#include "spdkfac/base/units.h"
+#include "spdkfac/comm/communicator.h"
+
+namespace spdkfac {
+
+// Something to be timed.
+struct Task {
+  std::string name;
+  std::function<void()> run;
+  std::function<void()> finish = {};  // after a sample, not timed; may be empty
+  // How often a sample runs it: more than once where one run is too short for ranks to meet.
+  std::int64_t calls = 1;
+  // The time that the calling thread has run, not that of the clock: of work that goes on behind
+  // it.
+  bool own_time = false;
+};
+
+// Where tasks are timed: all ranks run the same ones at the same time, each on its device.
+struct Bench {
+  Communicator& communicator;
+  c10::Device device;
+  std::function<void()> advance = {};  // called after every sample; may be empty
+};
+
+// Waits until the device has done everything that was queued.
+void wait_for_device(c10::Device device);
+
+// Seconds of one run of each task, the same on all ranks. Rounds go over all tasks, so that a slow
+// moment of the machine hits all of them; the first round is left out. Before each sample the ranks
+// meet; a sample is that of the slowest rank. The result is the median of `repetitions` samples.
+std::vector<Seconds> measure(const Bench& bench, std::span<const Task> tasks, int repetitions);
+
+// One sample of each without a round before, for estimates.
+std::vector<Seconds> measure_once(const Bench& bench, std::span<const Task> tasks);
+
+double median(std::vector<double> values);
+
+}  // namespace spdkfac

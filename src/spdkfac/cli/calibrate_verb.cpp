@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "spdkfac/base/error.h"
+#include "spdkfac/calibrate/calibration.h"
+#include "spdkfac/calibrate/exchange.h"
+#include "spdkfac/cli/calibration_text.h"
+#include "spdkfac/cli/device.h"
+#include "spdkfac/cli/output.h"
+#include "spdkfac/cli/ranks.h"
+#include "spdkfac/cli/verbs.h"
+#include "spdkfac/comm/mpi.h"
+#include "spdkfac/comm/nccl.h"
+#include "spdkfac/plan/layer_spec.h"
+
+namespace spdkfac::cli {
+namespace {
+
+// The largest messages on a slow link, and ranks that wait for the last one's largest inversion.
+constexpr std::chrono::minutes kPatience{10};
+
+struct CalibrateFlags {
+  std::string out;
+  std::optional<std::string> name;
+  std::optional<std::int64_t> max_elements;
+  std::optional<std::int64_t> max_dim;
+  std::optional<int> repetitions;
+  std::string device = "cpu";
+  std::string backend = "mpi";
+  int threads = 0;  // 0: torch's choice
+  bool quick = false;
+  bool json = false;
+};
+
+CalibrationOptions calibration_options(const CalibrateFlags& flags, c10::Device device) {
+  CalibrationOptions options = flags.quick ? quick_sizes(device) : full_calibration(device);
+  if (flags.max_elements) options.max_elements = *flags.max_elements;
+  if (flags.max_dim) options.max_dim = *flags.max_dim;
+  if (flags.repetitions) options.repetitions = *flags.repetitions;
+  options.name = flags.name.value_or(std::filesystem::path(flags.out).stem().string());
+  try {
+    const Json name = options.name;
+    static_cast<void>(name.dump());
+    parse_name(JsonValue(name, "flags", "--name"));
+  } catch (const Json::exception&) {
+    throw ConfigError("flags: --name: the name is not UTF-8; give another one");
+  }
+  return options;
+}
+
+// A file that cannot be written is better known before the measurement than after it.
+std::string problem_with_out(const std::filesystem::path& out) {
+  std::error_code ignored;
+  const auto status = std::filesystem::status(out, ignored);
+  if (std::filesystem::is_directory(status)) {
+    return fmt::format("flags: --out {}: is a directory; give the path of a file", out.string());
+  }
+  const auto folder = out.has_parent_path() ? out.parent_path() : std::filesystem::path(".");
+  const bool in_place =
+      std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
+  if (::access(in_place ? out.c_str() : folder.c_str(), W_OK) == 0) return "";
+  return fmt::format(
+      "flags: --out {}: cannot be written ({}); check the folder and its permissions", out.string(),
+      std::strerror(errno));
+}
+
+std::shared_ptr<Communicator> make_communicator(const CalibrateFlags& flags, c10::Device device) {
+  const bool nccl = flags.backend == "nccl";
+  if (nccl && device.is_cpu()) {
+    throw ConfigError("flags: --backend nccl and --device cpu do not go together; drop one");
+  }
+  if (!launched_by_mpi()) return make_local_communicator();
+  const CommOptions options{.timeout = kPatience};
+  auto mpi = make_mpi_communicator(options);
+  return nccl ? make_nccl_communicator(std::move(mpi), device, options) : mpi;
+}
+
+// The bar and the estimate, on rank 0.
+class Display {
+ public:
+  CalibrationObserver observer() {
+    return {.begin =
+                [this](Seconds estimate, std::size_t samples) {
+                  fmt::print(stderr, "calibrate: takes about {}\n", duration_text(estimate));
+                  progress_.emplace("calibrating", samples);
+                },
+            .advance = [this] { progress_->advance(); }};
+  }
+  void end() { progress_.reset(); }
+
+ private:
+  std::optional<Progress> progress_;
+};
+
+void run_on_ranks(const CalibrateFlags& flags) {
+  const c10::Device device = find_device(flags.device);
+  const CalibrationOptions options = calibration_options(flags, device);
+  if (flags.threads > 0) at::set_num_threads(flags.threads);
+  const auto communicator = make_communicator(flags, device);
+  const bool first = communicator->rank() == 0;
+  // All ranks stop for what rank 0 has found; it alone says so, and ends the job.
+  const std::string problem =
+      text_of_rank_zero(*communicator, device, first ? problem_with_out(flags.out) : "");
+  if (!problem.empty() && first) throw ConfigError(problem);
+  if (!problem.empty()) return;
+
+  Display display;
+  const Calibration calibration =
+      calibrate(*communicator, device, options, first ? display.observer() : CalibrationObserver{});
+  display.end();
+  if (!first) return;
+  write_file_atomically(flags.out, calibration.text);
+  if (flags.json) {
+    print_json(to_json(calibration));
+  } else {
+    print(to_text(calibration) + fmt::format("\n{}: written\n", flags.out));
+  }
+}
+
+void run(const CalibrateFlags& flags) {
+  try {
+    run_on_ranks(flags);
+  } catch (const c10::Error& error) {
+    throw Error(fmt::format("torch: {}", error.what_without_backtrace()));
+  }
+}
+
+// A rank that fails takes the others along: they would wait for it.
+void run_or_end_job(const CalibrateFlags& flags) {
+  try {
+    run(flags);
+  } catch (const std::exception& error) {
+    if (launched_by_mpi()) end_all_ranks(error);
+    throw;
+  }
+}
+
+}  // namespace
+
+void add_calibrate_verb(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("calibrate", kCalibrateHelp);
+  const auto flags = std::make_shared<CalibrateFlags>();
+  verb->add_option("--out", flags->out, "Write the cluster file here")
+      ->required()
+      ->check([](const std::string& text) { return text.empty() ? "is empty" : ""; });
+  verb->add_option("--name", flags->name, "Of the cluster; default: that of the file");
+  auto* elements = verb->add_option("--max-elements", flags->max_elements,
+                                    "Largest message, in elements; default 67108864");
+  elements->check(CLI::Range(std::int64_t{4096}, std::int64_t{1} << 31));
+  auto* dim = verb->add_option("--max-dim", flags->max_dim,
+                               "Largest inversion; default 2048, on a GPU 8192");
+  dim->check(CLI::Range(std::int64_t{256}, std::int64_t{32768}));
+  auto* repetitions =
+      verb->add_option("--repetitions", flags->repetitions, "Samples of each; default 10");
+  repetitions->check(CLI::Range(1, 10'000));
+  verb->add_option("--device", flags->device, "cpu (default) or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  verb->add_option("--backend", flags->backend, "mpi (default) or nccl (a GPU for each rank)")
+      ->check(CLI::IsMember({"mpi", "nccl"}));
+  verb->add_option("--threads", flags->threads,
+                   "Of the CPU, for each rank; default: torch's choice")
+      ->check(CLI::Range(1, 4096));
+  verb->add_flag("--quick", flags->quick, "A few sizes, in a few seconds")
+      ->excludes(elements)
+      ->excludes(dim)
+      ->excludes(repetitions);
+  verb->add_flag("--json", flags->json, "Print measurements and fits as JSON");
+  verb->footer("Example: mpirun -n 4 spdkfac calibrate --out cluster.json");
+  verb->callback([flags] { run_or_end_job(*flags); });
+}
+
+}  // namespace spdkfac::cli

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/comm/mpi/mpi_channel.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+#include <vector>
+
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include "spdkfac/base/error.h"
+
+namespace spdkfac {
+namespace {
+
+// Small operations wait for each other's messages, not for the link: started together, eight of
+// 64 KiB take about as long as one. More than a mebibyte keeps the link busy alone.
+constexpr std::size_t kMaxOutstanding = 8;
+constexpr Bytes kMaxOutstandingBytes = kMebibyte;
+
+// Between two polls the thread sleeps, longer each time as long as nothing happens: the first are
+// for small operations, which end soon, the last for those that wait for another rank.
+constexpr std::chrono::microseconds kShortestPause{5};
+constexpr std::chrono::microseconds kLongestPause{100};
+// A poll that takes longer has moved data: there is more to do.
+constexpr std::chrono::microseconds kIdlePoll{10};
+
+// The kernel may prolong a sleep by 50 µs to save wake-ups, unless told otherwise.
+void sleep_exactly() {
+#ifdef __linux__
+  prctl(PR_SET_TIMERSLACK, 1000UL);
+#endif
+}
+
+Bytes size_of(const Request& request) {
+  const at::Tensor& larger = request.output.defined() ? request.output : request.tensor;
+  return Bytes(larger.defined() ? static_cast<std::int64_t>(larger.nbytes()) : 0);
+}
+
+double seconds(std::chrono::steady_clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+}  // namespace
+
+MpiChannel::MpiChannel(const CommOptions& options)
+    : options_(options), world_(begin_using_mpi(*this, options)) {
+  thread_ = std::thread([this] { run(); });
+}
+
+MpiChannel::~MpiChannel() { stop(/*drain=*/std::uncaught_exceptions() == 0); }
+
+std::shared_ptr<Work::State> MpiChannel::submit(Request request) {
+  auto work = std::make_shared<QueuedWork>();
+  Entry entry{.request = std::move(request), .work = work};
+  if (Staging::needed(entry.request)) entry.staging.emplace(entry.request);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_.empty()) throw CommError(failure_);
+    queue_.push_back(std::move(entry));
+  }
+  wakeup_.notify_one();
+  return work;
+}
+
+void MpiChannel::stop(bool drain) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    abandon_ = !drain;
+  }
+  wakeup_.notify_one();
+  if (!thread_.joinable()) return;
+  thread_.join();
+  end_using_mpi(failure_);
+}
+
+void MpiChannel::run() {
+  try {
+    const at::NoGradGuard no_grad;
+    sleep_exactly();
+    while (take()) {
+      patience_.tick();
+      advance();
+      check_patience();
+    }
+  } catch (const std::exception& error) {
+    fail(error.what());
+  }
+}
+
+// Takes from the queue what may be started; false when all is done and no more comes.
+bool MpiChannel::take() {
+  std::unique_lock lock(mutex_);
+  if (outstanding_.empty()) {
+    wakeup_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+  } else {
+    wakeup_.wait_for(lock, pause_, [this] { return abandon_ || (!queue_.empty() && has_room()); });
+  }
+  if (outstanding_.empty() && queue_.empty()) return false;
+  if (abandon_) {
+    throw CommError(
+        fmt::format("mpi: rank {} of {} left with {} operations under way; an error in it says why",
+                    world_.rank, world_.size, outstanding_.size() + queue_.size()));
+  }
+  while (!queue_.empty() && has_room()) {
+    pause_ = kShortestPause;
+    outstanding_.push_back(std::move(queue_.front()));
+    queue_.pop_front();
+  }
+  return true;
+}
+
+// Whether the first of the queue may join those outstanding.
+bool MpiChannel::has_room() const {
+  if (outstanding_.empty()) return true;
+  if (outstanding_.size() >= kMaxOutstanding) return false;
+  Bytes total = size_of(queue_.front().request);
+  for (const Entry& entry : outstanding_) total += size_of(entry.request);
+  return total <= kMaxOutstandingBytes;
+}
+
+void MpiChannel::advance() {
+  bool in_turn = true;  // nothing overtakes an operation that still waits for the device
+  for (Entry& entry : outstanding_) {
+    if (entry.operation) continue;
+    if (entry.staging && !entry.staging->fetching()) {
+      if (!side_) side_ = Staging::side_stream(entry.request);
+      entry.staging->fetch(*side_, world_.rank);
+    }
+    in_turn = in_turn && (!entry.staging || entry.staging->fetched());
+    if (in_turn) start(entry);
+  }
+  const Clock::time_point before = Clock::now();
+  const auto ended = std::erase_if(outstanding_, [this](Entry& entry) {
+    if (!entry.operation || !entry.operation->test()) return false;
+    succeed(entry);
+    return true;
+  });
+  const bool moving = ended > 0 || Clock::now() - before > kIdlePoll;
+  pause_ = moving ? kShortestPause : std::min(2 * pause_, kLongestPause);
+}
+
+void MpiChannel::start(Entry& entry) {
+  entry.begin = Clock::now();
+  entry.patience_at_begin = patience_.now();
+  entry.operation =
+      std::make_unique<MpiOperation>(entry.staging ? entry.staging->on_host() : entry.request,
+                                     world_, options_.max_piece_elements);
+}
+
+void MpiChannel::succeed(Entry& entry) {
+  const OperationSpan span{.begin = entry.begin, .end = Clock::now()};
+  std::optional<c10::Event> arrived;
+  if (entry.staging) arrived = entry.staging->put_back(*side_, world_.rank);
+  entry.work->succeed(span, std::move(arrived));
+}
+
+void MpiChannel::check_patience() const {
+  for (const Entry& entry : outstanding_) {
+    if (!entry.operation) return;
+    const Clock::duration waited = patience_.now() - entry.patience_at_begin;
+    if (waited <= options_.timeout) continue;
+    throw CommError(fmt::format(
+        "mpi: {} has not ended after {:.1f} s; another rank is dead, stopped, or went another way: "
+        "look at its output, or give it a longer timeout than {:g} s",
+        place_of(entry.request, world_), seconds(waited), seconds(options_.timeout)));
+  }
+}
+
+void MpiChannel::fail(const std::string& message) {
+  std::deque<Entry> never_started;
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = message;
+    never_started.swap(queue_);
+  }
+  for (Entry& entry : outstanding_) entry.work->fail(message);
+  for (Entry& entry : never_started) entry.work->fail(message);
+  // MPI and other ranks may still write to these tensors.
+  static auto* const kept = new std::vector<std::deque<Entry>>;
+  kept->push_back(std::move(outstanding_));
+}
+
+}  // namespace spdkfac

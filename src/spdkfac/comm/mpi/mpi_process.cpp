@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/comm/mpi/mpi_process.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <mutex>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "spdkfac/base/error.h"
+#include "spdkfac/comm/mpi.h"
+#include "spdkfac/comm/mpi/mpi_operation.h"
+#include "spdkfac/comm/patience.h"
+
+namespace spdkfac {
+namespace {
+
+struct Process {
+  std::mutex mutex;
+  MpiUser* user = nullptr;
+  MpiWorld world;
+  std::string failure;
+  std::chrono::milliseconds timeout{0};  // of the last user
+};
+
+// Never destroyed: users may be destroyed later than every static object.
+Process& process() {
+  static auto* const state = new Process;
+  return *state;
+}
+
+double seconds(std::chrono::milliseconds duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+bool is_initialised() {
+  int initialised = 0;
+  int finalised = 0;
+  MPI_Initialized(&initialised);
+  MPI_Finalized(&finalised);
+  return initialised != 0 && finalised == 0;
+}
+
+// Polls until `complete` returns true; false if it did not within the timeout.
+template <class Complete>
+bool wait_within(std::chrono::milliseconds timeout, Complete complete) {
+  constexpr std::chrono::microseconds kPause{50};
+  for (Patience patience; patience.now() <= timeout; patience.tick()) {
+    if (complete()) return true;
+    std::this_thread::sleep_for(kPause);
+  }
+  return false;
+}
+
+// MPI_Finalize waits for all ranks without a limit; so first see whether they come. A rank that
+// comes while another works on finds that they went different ways.
+void finalise(const Process& state) {
+  std::string message;
+  try {
+    MpiOperation end({.operation = Operation::kBarrier,
+                      .tensor = {},
+                      .output = {},
+                      .root = 0,
+                      .what = "end of the process"},
+                     state.world, /*max_elements=*/1);
+    if (wait_within(state.timeout, [&end] { return end.test(); })) {
+      MPI_Finalize();
+      return;
+    }
+    message = fmt::format(
+        "mpi: rank {} of {} ends, but another rank has not within {:g} s; it is dead, stopped or "
+        "still at work: look at its output",
+        state.world.rank, state.world.size, seconds(state.timeout));
+  } catch (const std::exception& error) {
+    message = error.what();
+  }
+  std::fputs(fmt::format("spdkfac: {}\n", message).c_str(), stderr);
+}
+
+void at_exit() {
+  Process& state = process();
+  MpiUser* user = nullptr;
+  {
+    const std::lock_guard lock(state.mutex);
+    user = state.user;
+  }
+  if (user != nullptr) user->stop_at_exit();
+  const std::lock_guard lock(state.mutex);
+  if (state.failure.empty() && state.world.comm != MPI_COMM_NULL && is_initialised()) {
+    finalise(state);
+  }
+}
+
+void initialise() {
+  int provided = MPI_THREAD_SINGLE;
+  const bool ours = !is_initialised();
+  if (ours) {
+    // Our thread sleeps between its polls. If Open MPI gave up the core inside each of them, as it
+    // does with more ranks than cores, beside computation it would get it back milliseconds later.
+    setenv("OMPI_MCA_mpi_yield_when_idle", "0", /*overwrite=*/0);
+    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread",
+              "start");
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  } else {
+    MPI_Query_thread(&provided);
+  }
+  if (provided != MPI_THREAD_MULTIPLE) {
+    throw ConfigError(fmt::format(
+        "mpi: the library gives no MPI_THREAD_MULTIPLE (level {}); use an MPI built with threads",
+        provided));
+  }
+  if (ours) std::atexit(at_exit);
+}
+
+MpiWorld copy_world(const CommOptions& options) {
+  MpiWorld world;
+  MPI_Comm_rank(MPI_COMM_WORLD, &world.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &world.size);
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Comm_idup(MPI_COMM_WORLD, &world.comm, &request), "MPI_Comm_idup", "start");
+  const auto complete = [&request] {
+    int done = 0;
+    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test", "start");
+    return done != 0;
+  };
+  if (!wait_within(options.timeout, complete)) {
+    throw CommError(fmt::format(
+        "mpi: the ranks have not come together within {:g} s (rank {} of {} waits); another rank "
+        "is dead, stopped, or does not use MPI: look at its output",
+        seconds(options.timeout), world.rank, world.size));
+  }
+  MPI_Comm_set_errhandler(world.comm, MPI_ERRORS_RETURN);
+  return world;
+}
+
+}  // namespace
+
+MpiWorld begin_using_mpi(MpiUser& user, const CommOptions& options) {
+  Process& state = process();
+  const std::lock_guard lock(state.mutex);
+  if (state.user != nullptr) {
+    throw ConfigError("mpi: this process has an MPI communicator already; share that one");
+  }
+  if (!state.failure.empty()) {
+    throw CommError(
+        fmt::format("{} (earlier in this process); start the job again", state.failure));
+  }
+  if (state.world.comm == MPI_COMM_NULL) {
+    initialise();
+    try {
+      state.world = copy_world(options);
+    } catch (const CommError& error) {
+      state.failure = error.what();
+      throw;
+    }
+  }
+  state.timeout = options.timeout;
+  state.user = &user;
+  return state.world;
+}
+
+void end_using_mpi(const std::string& failure) {
+  Process& state = process();
+  const std::lock_guard lock(state.mutex);
+  state.user = nullptr;
+  if (state.failure.empty()) state.failure = failure;
+}
+
+void abort_job(int exit_code) {
+  std::cout.flush();
+  std::fflush(nullptr);
+  if (is_initialised()) {
+    // MPI_Abort asks the launcher. If that does not answer, this process ends nevertheless.
+    std::thread([exit_code] {
+      std::this_thread::sleep_for(std::chrono::seconds(10));
+      std::_Exit(exit_code);
+    }).detach();
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+  }
+  std::_Exit(exit_code);
+}
+
+}  // namespace spdkfac

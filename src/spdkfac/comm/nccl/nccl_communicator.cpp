@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <fmt/format.h>
+
+#include "spdkfac/base/error.h"
+#include "spdkfac/comm/nccl.h"
+#include "spdkfac/comm/nccl/nccl_watch.h"
+
+namespace spdkfac {
+namespace {
+
+class NcclWork final : public Work::State {
+ public:
+  NcclWork(std::shared_ptr<NcclWatch> watch, std::shared_ptr<const c10::Event> ended,
+           at::Device device)
+      : watch_(std::move(watch)), ended_(std::move(ended)), device_(device) {}
+
+  void wait() override {
+    watch_->check();
+    if (ended_) ended_->block(c10::cuda::getCurrentCUDAStream(device_.index()).unwrap());
+  }
+  bool done() override { return watch_->failed() || !ended_ || ended_->query(); }
+
+ private:
+  std::shared_ptr<NcclWatch> watch_;
+  std::shared_ptr<const c10::Event> ended_;  // none where there was nothing to do
+  at::Device device_;
+};
+
+ncclDataType_t nccl_type(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return ncclFloat32;
+    case at::kDouble:
+      return ncclFloat64;
+    case at::kLong:
+      return ncclInt64;
+    default:
+      return ncclUint8;
+  }
+}
+
+ncclResult_t call_nccl(const Request& request, ncclComm_t comm, cudaStream_t stream) {
+  void* const data = request.tensor.data_ptr();
+  const auto count = static_cast<std::size_t>(request.tensor.numel());
+  const ncclDataType_t type = nccl_type(request.tensor.scalar_type());
+  switch (request.operation) {
+    case Operation::kAllReduce:
+      return ncclAllReduce(data, data, count, type, ncclSum, comm, stream);
+    case Operation::kReduce:
+      return ncclReduce(data, data, count, type, ncclSum, request.root, comm, stream);
+    case Operation::kBroadcast:
+      return ncclBroadcast(data, data, count, type, request.root, comm, stream);
+    case Operation::kAllGather:
+      return ncclAllGather(data, request.output.data_ptr(), count, type, comm, stream);
+    case Operation::kBarrier:
+      break;
+  }
+  return ncclInvalidUsage;
+}
+
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(std::shared_ptr<Communicator> bootstrap, at::Device device, ncclComm_t comm,
+                   const CommOptions& options)
+      : bootstrap_(std::move(bootstrap)),
+        device_(device),
+        stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device.index())),
+        watch_(std::make_shared<NcclWatch>(comm, options.timeout)) {}
+
+  int rank() const override { return bootstrap_->rank(); }
+  int size() const override { return bootstrap_->size(); }
+
+  Work start(Request request) override {
+    watch_->check();
+    if (!request.tensor.defined() || request.tensor.is_cpu()) {
+      return bootstrap_->start(std::move(request));
+    }
+    std::shared_ptr<const c10::Event> ended;
+    if (request.tensor.numel() > 0) ended = queue(request);
+    return Work(std::make_shared<NcclWork>(watch_, std::move(ended), device_));
+  }
+
+ private:
+  std::shared_ptr<const c10::Event> queue(const Request& request) {
+    const c10::cuda::CUDAGuard guard(device_);
+    c10::Event ready(at::kCUDA);
+    ready.record(c10::cuda::getCurrentCUDAStream(device_.index()).unwrap());
+    ready.block(stream_.unwrap());
+    // The caller may drop the tensors before the stream has come to them.
+    request.tensor.record_stream(stream_.unwrap());
+    if (request.output.defined()) request.output.record_stream(stream_.unwrap());
+    const std::string place =
+        fmt::format("{} '{}' of {} elements on rank {} of {}", operation_name(request.operation),
+                    request.what, request.tensor.numel(), rank(), size());
+    return watch_->queue(place, stream_.unwrap(), [&](ncclComm_t comm) {
+      return call_nccl(request, comm, stream_.stream());
+    });
+  }
+
+  std::shared_ptr<Communicator> bootstrap_;
+  at::Device device_;
+  c10::cuda::CUDAStream stream_;
+  std::shared_ptr<NcclWatch> watch_;
+};
+
+// NCCL refuses two ranks on one GPU, with a message that does not say so.
+void require_own_gpus(Communicator& bootstrap, at::Device device) {
+  const auto& uuid = at::cuda::getDeviceProperties(device.index())->uuid.bytes;
+  const at::Tensor mine = at::empty({sizeof(uuid)}, at::kByte);
+  std::copy_n(uuid, sizeof(uuid), static_cast<char*>(mine.data_ptr()));
+  const at::Tensor all = at::empty({bootstrap.size(), mine.numel()}, at::kByte);
+  bootstrap.all_gather_async(mine, all, "GPUs of the ranks").wait();
+  for (int second = 0; second < bootstrap.size(); ++second) {
+    for (int first = 0; first < second; ++first) {
+      if (!at::equal(all[first], all[second])) continue;
+      throw ConfigError(fmt::format(
+          "nccl: ranks {} and {} have the same GPU, which NCCL refuses (rank {} has {}); give each "
+          "rank a GPU of its own, or use the MPI back end",
+          first, second, bootstrap.rank(), device.str()));
+    }
+  }
+}
+
+ncclComm_t join(Communicator& bootstrap, at::Device device) {
+  const std::string place =
+      fmt::format("start on rank {} of {}", bootstrap.rank(), bootstrap.size());
+  ncclUniqueId id{};
+  if (bootstrap.rank() == 0) check_nccl(ncclGetUniqueId(&id), place);
+  const at::Tensor bytes = at::empty({sizeof(id)}, at::kByte);
+  std::copy_n(id.internal, sizeof(id), static_cast<char*>(bytes.data_ptr()));
+  bootstrap.broadcast_async(bytes, 0, "NCCL id").wait();
+  std::copy_n(static_cast<const char*>(bytes.const_data_ptr()), sizeof(id), id.internal);
+  // NCCL waits for all ranks without a limit; so first see that they come.
+  bootstrap.barrier("start of NCCL");
+  const c10::cuda::CUDAGuard guard(device);
+  ncclComm_t comm = nullptr;
+  check_nccl(ncclCommInitRank(&comm, bootstrap.size(), id, bootstrap.rank()), place);
+  return comm;
+}
+
+}  // namespace
+
+bool built_with_nccl() { return true; }
+
+std::shared_ptr<Communicator> make_nccl_communicator(std::shared_ptr<Communicator> bootstrap,
+                                                     at::Device device,
+                                                     const CommOptions& options) {
+  if (!device.is_cuda()) {
+    throw ConfigError(fmt::format("nccl: {} is no GPU; use the MPI back end", device.str()));
+  }
+  if (!device.has_index()) device = at::Device(at::kCUDA, c10::cuda::current_device());
+  require_own_gpus(*bootstrap, device);
+  const ncclComm_t comm = join(*bootstrap, device);
+  return std::make_shared<NcclCommunicator>(std::move(bootstrap), device, comm, options);
+}
+
+}  // namespace spdkfac

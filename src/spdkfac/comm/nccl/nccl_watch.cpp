@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/comm/nccl/nccl_watch.h"
+
+#include <exception>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "spdkfac/base/error.h"
+
+namespace spdkfac {
+namespace {
+
+constexpr std::chrono::milliseconds kInterval{20};
+
+std::string message(ncclResult_t result, const std::string& place) {
+  return fmt::format(
+      "nccl: {} failed ({}); look at the output of the other ranks, NCCL_DEBUG=WARN "
+      "says more",
+      place, ncclGetErrorString(result));
+}
+
+}  // namespace
+
+void check_nccl(ncclResult_t result, const std::string& place) {
+  if (result != ncclSuccess) throw CommError(message(result, place));
+}
+
+NcclWatch::NcclWatch(ncclComm_t comm, std::chrono::milliseconds timeout)
+    : comm_(comm), timeout_(timeout), thread_([this] { watch(); }) {}
+
+NcclWatch::~NcclWatch() {
+  const bool drain = std::uncaught_exceptions() == 0;
+  {
+    std::unique_lock lock(mutex_);
+    while (drain && failure_.empty() && !items_.empty()) stop_.wait_for(lock, kInterval);
+    stopping_ = true;
+  }
+  stop_.notify_all();
+  thread_.join();
+  if (!failure_.empty()) return;  // aborted
+  if (drain) {
+    ncclCommDestroy(comm_);
+  } else {
+    ncclCommAbort(comm_);
+  }
+}
+
+std::shared_ptr<const c10::Event> NcclWatch::queue(
+    const std::string& place, const c10::Stream& stream,
+    const std::function<ncclResult_t(ncclComm_t)>& call) {
+  Item item{.place = place,
+            .reached = c10::Event(stream.device_type()),
+            .ended = std::make_shared<c10::Event>(stream.device_type())};
+  item.reached.record(stream);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_.empty()) throw CommError(failure_);
+    calling_ = Call{.place = place, .since = patience_.now()};
+  }
+  // Without the lock: it may block, and an abort from the watching thread frees it then.
+  const ncclResult_t result = call(comm_);
+  if (result != ncclSuccess) give_up(message(result, place));
+  auto ended = item.ended;
+  const std::lock_guard lock(mutex_);
+  calling_.reset();
+  if (!failure_.empty()) throw CommError(failure_);
+  ended->record(stream);
+  items_.push_back(std::move(item));
+  return ended;
+}
+
+bool NcclWatch::failed() const {
+  const std::lock_guard lock(mutex_);
+  return !failure_.empty();
+}
+
+void NcclWatch::check() const {
+  const std::lock_guard lock(mutex_);
+  if (!failure_.empty()) throw CommError(failure_);
+}
+
+void NcclWatch::watch() {
+  try {
+    for (;;) {
+      std::optional<std::string> trouble;
+      {
+        std::unique_lock lock(mutex_);
+        if (stop_.wait_for(lock, kInterval, [this] { return stopping_; })) return;
+        if (!failure_.empty()) return;
+        trouble = look();
+      }
+      if (trouble) give_up(*trouble);
+    }
+  } catch (const std::exception& error) {
+    give_up(fmt::format("nccl: {}", error.what()));
+  }
+}
+
+std::optional<std::string> NcclWatch::look() {
+  patience_.tick();
+  while (!items_.empty() && items_.front().ended->query()) items_.pop_front();
+  ncclResult_t state = ncclSuccess;
+  ncclCommGetAsyncError(comm_, &state);
+  if (state != ncclSuccess && state != ncclInProgress) {
+    return message(state, items_.empty() ? "the communicator" : items_.front().place);
+  }
+  const auto late = [this](const std::string& place,
+                           Patience::Clock::duration since) -> std::optional<std::string> {
+    const auto waited = patience_.now() - since;
+    if (waited <= timeout_) return std::nullopt;
+    return fmt::format(
+        "nccl: {} has not ended after {:.1f} s; another rank is dead, stopped, or went another "
+        "way: look at its output, or give it a longer timeout than {:g} s",
+        place, std::chrono::duration<double>(waited).count(),
+        std::chrono::duration<double>(timeout_).count());
+  };
+  if (calling_) return late(calling_->place, calling_->since);
+  if (items_.empty()) return std::nullopt;
+  Item& first = items_.front();
+  if (!first.since && first.reached.query()) first.since = patience_.now();
+  return first.since ? late(first.place, *first.since) : std::nullopt;
+}
+
+void NcclWatch::give_up(const std::string& message) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_.empty()) return;
+    failure_ = message;
+  }
+  ncclCommAbort(comm_);
+}
+
+}  // namespace spdkfac

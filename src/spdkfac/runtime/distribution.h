@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "spdkfac/comm/communicator.h"
+#include "spdkfac/plan/cost_model.h"
+#include "spdkfac/plan/plan.h"
+
+namespace spdkfac {
+
+// Makes the plan of a kind of step for the layers that a model was seen to call. It must give the
+// same on every rank.
+using Planner = std::function<Plan(const ModelSpec& model, StepKind step)>;
+
+// How the work of a step is shared out among ranks.
+struct Distribution {
+  std::shared_ptr<Communicator> communicator;  // null: this process alone
+  Planner planner;                             // null: common_planner()
+  bool second_order = true;                    // false: gradients are averaged, that is all
+  std::string model_name = "model";            // in plans and cluster files
+  // After this many steps the plan is made again from the times of layers, measured meanwhile and
+  // averaged over the ranks; 0: never.
+  std::int64_t profile_steps = 5;
+};
+
+// A small cluster of common make: 10 Gbit/s, 50 GFLOP/s.
+CostModel common_costs(int world);
+// spd-kfac with these costs.
+Planner common_planner(int world);
+
+}  // namespace spdkfac

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "spdkfac/runtime/event_log.h"
+#include "spdkfac/runtime/kfac_counters.h"
+#include "spdkfac/runtime/layer_profile.h"
+#include "spdkfac/runtime/layer_state.h"
+#include "spdkfac/runtime/side_streams.h"
+#include "spdkfac/runtime/step_trace.h"
+
+namespace spdkfac {
+
+// A factor of one of the layers.
+struct FactorId {
+  std::size_t layer = 0;
+  FactorSide side = FactorSide::kA;
+};
+
+// What this rank knows of all layers, and the arithmetic on it: captured calls to factors, factors
+// to averages, averages to inverses, gradients to preconditioned ones. Who does what, and when, is
+// decided elsewhere.
+class FactorBank {
+ public:
+  // `place` ends messages of the log: " on rank 3", or nothing.
+  FactorBank(const std::vector<TrackedLayer>& layers, const KfacOptions& options,
+             std::shared_ptr<spdlog::logger> logger, StepTrace& trace, std::string place);
+
+  std::size_t size() const { return states_.size(); }
+  LayerState& state(std::size_t layer) { return states_[layer]; }
+  const LayerState& state(std::size_t layer) const { return states_[layer]; }
+  KfacCounters& counters() { return counters_; }
+  EventLog& events() { return events_; }
+  // Measures what factors take, from now on; null: no more.
+  void set_profile(LayerProfile* profile) { profile_ = profile; }
+
+  // A call of a layer and the gradient of its output become part of this batch's factors, at once
+  // or, when held, in add_held().
+  std::int64_t on_call(std::size_t layer, const LayerUse& use, const at::Tensor& input,
+                       const at::Tensor& output, bool hold);
+  void on_gradient(std::size_t layer, const LayerUse& use, const at::Tensor& gradient,
+                   std::int64_t pass, bool hold);
+  void add_held(FactorId id);
+  void clear();
+
+  // This batch's factor as packed triangles; NaN where it was not captured, so that no rank takes
+  // it in.
+  void pack(FactorId id, at::Tensor packed);
+  // Averages in this batch's factor, or the sum of those of `world` ranks.
+  void average(FactorId id);
+  void average_packed(FactorId id, const at::Tensor& packed, int world);
+  // Says once that a layer with a gradient was not captured.
+  void note_missing(std::size_t layer);
+
+  using DampingPair = std::pair<at::Tensor, at::Tensor>;
+  DampingPair damping(std::size_t layer) const;
+  DampingPair damping(const at::Tensor& mean_a, const at::Tensor& mean_g) const;
+  void invert(FactorId id, const DampingPair& damping);
+  // Both factors of all these layers, side by side where the device can.
+  void invert_all(std::vector<std::size_t> layers);
+
+  // Replaces the gradients of a layer and returns ⟨V, ∇W⟩, a 0-d double.
+  at::Tensor precondition(std::size_t layer);
+
+  KfacMemory memory() const;
+
+ private:
+  struct Held {
+    LayerUse use;
+    at::Tensor tensor;
+  };
+  FactorState& factor(FactorId id) { return states_[id.layer].factor(id.side); }
+  void add(FactorId id, const Held& call);
+  double scale_of(FactorId id) const;
+  void note_average(FactorId id, const at::Tensor& finite);
+  void note_inverse(FactorId id);
+  std::array<at::Tensor, 3> scratch(at::IntArrayRef shape, const at::TensorOptions& options);
+
+  const KfacOptions& options_;
+  std::shared_ptr<spdlog::logger> logger_;
+  StepTrace& trace_;
+  const std::string place_;
+  KfacCounters counters_;
+  EventLog events_;
+  std::vector<LayerState> states_;
+  std::array<std::vector<std::vector<Held>>, 2> held_;  // by side, then by layer
+  std::vector<bool> missing_said_;
+  std::array<at::Tensor, 3> scratch_;  // that all layers share, one after the other
+  SideStreams streams_;
+  LayerProfile* profile_ = nullptr;
+};
+
+}  // namespace spdkfac

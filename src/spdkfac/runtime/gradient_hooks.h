@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace spdkfac {
+
+// Tells when autograd has finished the gradient of a parameter in a backward pass, on the thread of
+// that pass. Parameters keep their hooks for life; without the owner they do nothing. What the
+// callback throws reaches the caller of backward(). A parameter can have one owner at a time.
+class GradientHooks {
+ public:
+  using Callback = std::function<void(std::size_t parameter)>;
+
+  GradientHooks(const std::vector<at::Tensor>& parameters, Callback callback);
+  ~GradientHooks();
+  GradientHooks(const GradientHooks&) = delete;
+  GradientHooks& operator=(const GradientHooks&) = delete;
+
+ private:
+  std::vector<at::Tensor> parameters_;
+  std::shared_ptr<Callback> callback_;
+};
+
+}  // namespace spdkfac

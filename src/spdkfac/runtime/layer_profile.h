@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "spdkfac/base/factor_side.h"
+#include "spdkfac/plan/layer_spec.h"
+#include "spdkfac/runtime/time_mark.h"
+
+namespace spdkfac {
+
+// Measures what layers take in the steps of a run. What lies between two visits of the capture is
+// the forward pass up to a layer, or the backward pass behind it; the factors are timed apart.
+class LayerProfile {
+ public:
+  explicit LayerProfile(std::size_t layers) : layers_(layers) {}
+
+  // The capture visits a layer: after its operator has run, and when its output has a gradient.
+  void visit_begins(std::size_t layer, FactorSide side, c10::Device device);
+  void visit_ends(c10::Device device);
+  void factor_computed(std::size_t layer, FactorSide side, TimeMark begin, TimeMark end);
+  // The backward pass is over.
+  void step_ends(c10::Device device);
+
+  std::size_t steps() const { return steps_.size(); }
+  // Means over the steps; on a GPU this waits. The first forward pass has no visit before it: its
+  // time is set from that of the others, by their arithmetic.
+  std::vector<LayerTimes> times(const std::vector<LayerSpec>& specs,
+                                const std::vector<std::size_t>& order) const;
+
+ private:
+  struct Visit {
+    std::size_t layer;
+    FactorSide side;
+    TimeMark begin;
+    TimeMark end;
+  };
+  struct Step {
+    std::vector<Visit> visits;
+    std::vector<Visit> factors;
+    TimeMark end;
+  };
+
+  std::size_t layers_;
+  Step current_;
+  std::vector<Step> steps_;
+};
+
+}  // namespace spdkfac

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "spdkfac/kfac/factor.h"
+#include "spdkfac/plan/layer_spec.h"
+#include "spdkfac/runtime/tracked_layer.h"
+
+namespace spdkfac {
+
+// Which layers were called, and how, in the order of their first calls.
+class CallLog {
+ public:
+  explicit CallLog(std::size_t layers) : uses_(layers) {}
+
+  void add(std::size_t layer, const LayerUse& use) {
+    if (uses_[layer].empty()) order_.push_back(layer);
+    uses_[layer].push_back(use);
+  }
+  const std::vector<std::size_t>& order() const { return order_; }
+  const std::vector<LayerUse>& uses(std::size_t layer) const { return uses_[layer]; }
+
+ private:
+  std::vector<std::vector<LayerUse>> uses_;
+  std::vector<std::size_t> order_;
+};
+
+// For each layer the parameters whose gradients its backward pass makes ready: its own, then those
+// of no layer that follow in the order of `parameters`; those before the first layer go to it.
+std::vector<std::vector<at::Tensor>> parameters_by_layer(const std::vector<TrackedLayer>& layers,
+                                                         const std::vector<at::Tensor>& parameters);
+
+// The table of the layers that were called, in the order of their calls. What a table cannot hold
+// is a ConfigError that begins with `where`.
+std::vector<LayerSpec> specs_of_calls(const std::vector<TrackedLayer>& layers, const CallLog& calls,
+                                      const std::vector<std::vector<at::Tensor>>& parameters,
+                                      const std::string& where);
+
+}  // namespace spdkfac

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/runtime/step_schedule.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "spdkfac/base/check.h"
+#include "spdkfac/base/error.h"
+#include "spdkfac/kfac/symmetric.h"
+
+namespace spdkfac {
+namespace {
+
+Member factor_member(int layer, FactorSide side) {
+  return {side == FactorSide::kA ? TensorKind::kFactorA : TensorKind::kFactorG, layer};
+}
+
+bool is_factor(const Member& member) {
+  return member.kind == TensorKind::kFactorA || member.kind == TensorKind::kFactorG;
+}
+
+FactorSide side_of(const Member& member) {
+  return member.kind == TensorKind::kFactorA ? FactorSide::kA : FactorSide::kG;
+}
+
+bool is_means(const Message& message) { return message.members.front().kind == TensorKind::kTrace; }
+
+// The two halves of a double as elements of a message, and back.
+void write_inner(const at::Tensor& inner, at::Tensor slot) {
+  if (slot.scalar_type() == at::kDouble) {
+    slot.zero_();
+    slot.narrow(0, 0, 1).copy_(inner);
+  } else {
+    slot.copy_(inner.reshape({1}).view(at::kFloat));
+  }
+}
+
+at::Tensor read_inner(const at::Tensor& slot) {
+  if (slot.scalar_type() == at::kDouble) return slot[0].clone();
+  return slot.clone().view(at::kDouble)[0];
+}
+
+}  // namespace
+
+StepSchedule::StepSchedule(Communicator& communicator, FactorBank& bank, StepTrace& trace,
+                           std::vector<std::vector<at::Tensor>> parameters)
+    : communicator_(communicator),
+      bank_(bank),
+      trace_(trace),
+      parameters_(std::move(parameters)),
+      inner_(bank.size()) {
+  begin(StepKind::kFull);
+}
+
+void StepSchedule::begin(StepKind kind) {
+  counts_.a.assign(bank_.size(), 0);
+  counts_.g.assign(bank_.size(), 0);
+  counts_.gradients.clear();
+  for (const auto& list : parameters_) counts_.gradients.emplace_back(list.size(), 0);
+  naive_released_ = false;
+  received_ = 0;
+  if (!planned()) return;
+  current_ = &steps_.at(kind);
+  current_->pipeline->reset();
+}
+
+void StepSchedule::end() {
+  if (!expected_) expected_ = counts_;
+}
+
+// --- tensors leave ---
+
+void StepSchedule::computed(FactorId id) {
+  std::int64_t& count = (id.side == FactorSide::kA ? counts_.a : counts_.g)[id.layer];
+  ++count;
+  if (!planned() || !expected_) return;
+  const Member member = factor_member(static_cast<int>(plan_of_[id.layer]), id.side);
+  if (!step().pipeline->contains(member)) return;
+  if (step().pipeline->is_ready(member)) {
+    throw ConfigError(
+        fmt::format("kfac: layer {} was called {} times in a step and {} times in the first one; "
+                    "with several ranks its factors have left by then: call it equally often in "
+                    "each step",
+                    bank_.state(id.layer).layer().name, count,
+                    (id.side == FactorSide::kA ? expected_->a : expected_->g)[id.layer]));
+  }
+  if (schedule_ == FactorSchedule::kBulk) return;
+  if (schedule_ == FactorSchedule::kNaive) {
+    if (id.side == FactorSide::kG) release_naive();
+    return;
+  }
+  leave_if_complete(member);
+}
+
+void StepSchedule::gradient_finished(std::size_t layer, std::size_t parameter) {
+  ++counts_.gradients[layer][parameter];
+  if (!planned() || !expected_) return;
+  const Member member{TensorKind::kGradient, static_cast<int>(plan_of_[layer])};
+  if (step().pipeline->is_ready(member)) {
+    throw ConfigError(
+        fmt::format("kfac: a gradient of layer {} was finished more often in a step than in the "
+                    "first one; with several ranks it has left by then: run equally many backward "
+                    "passes in each step",
+                    bank_.state(layer).layer().name));
+  }
+  leave_if_complete(member);
+}
+
+bool StepSchedule::complete(const Member& member) const {
+  const std::size_t layer = bank_layer(member.layer);
+  if (member.kind == TensorKind::kFactorA) return counts_.a[layer] == expected_->a[layer];
+  if (member.kind == TensorKind::kFactorG) return counts_.g[layer] == expected_->g[layer];
+  return counts_.gradients[layer] == expected_->gradients[layer];
+}
+
+void StepSchedule::leave_if_complete(const Member& member) {
+  if (!complete(member)) return;
+  fill(member);
+  step().pipeline->ready(member);
+}
+
+// Naive: A may leave when the forward pass has ended, which the first gradient shows.
+void StepSchedule::release_naive() {
+  if (naive_released_) return;
+  naive_released_ = true;
+  for (std::size_t layer = 0; layer < order_.size(); ++layer) {
+    const Member member{TensorKind::kFactorA, static_cast<int>(layer)};
+    if (step().pipeline->contains(member)) leave_if_complete(member);
+  }
+}
+
+void StepSchedule::fill(const Member& member) {
+  const at::Tensor slot = step().pipeline->slot(member);
+  if (is_factor(member)) {
+    bank_.pack({bank_layer(member.layer), side_of(member)}, slot);
+  } else {
+    fill_gradient(bank_layer(member.layer), slot);
+  }
+}
+
+// Sends what has not left yet, in the plan's order. With the bulk schedule factors are computed
+// when all gradients have arrived.
+void StepSchedule::send_rest() {
+  MessagePipeline& pipeline = *step().pipeline;
+  bool held = holds() && step().plan.step != StepKind::kGradients;
+  for (std::size_t index = 0; index < pipeline.size(); ++index) {
+    const Message& message = pipeline.message(index);
+    if (is_means(message)) continue;
+    if (held && is_factor(message.members.front())) {
+      held = false;
+      while (received_ < index) receive(received_++);
+      for (const std::size_t layer : order_) bank_.add_held({layer, FactorSide::kA});
+      for (std::size_t i = order_.size(); i-- > 0;) bank_.add_held({order_[i], FactorSide::kG});
+    }
+    for (const Member& member : message.members) {
+      if (pipeline.is_ready(member)) continue;
+      fill(member);
+      pipeline.ready(member);
+    }
+  }
+}
+
+// --- and arrive ---
+
+void StepSchedule::receive(std::size_t index) {
+  MessagePipeline& pipeline = *step().pipeline;
+  const Message& message = pipeline.message(index);
+  {
+    const StepTrace::Wait waiting(trace_, device());
+    pipeline.wait(index);
+  }
+  if (message.route.root && *message.route.root != communicator_.rank()) return;
+  for (const Member& member : message.members) {
+    const std::size_t layer = bank_layer(member.layer);
+    if (member.kind == TensorKind::kGradient) {
+      take_gradient(layer, pipeline.slot(member), 1.0 / communicator_.size());
+    } else {
+      bank_.average_packed({layer, side_of(member)}, pipeline.slot(member), communicator_.size());
+    }
+  }
+}
+
+void StepSchedule::fill_gradient(std::size_t layer, at::Tensor slot) const {
+  std::int64_t offset = 0;
+  for (const at::Tensor& parameter : parameters_[layer]) {
+    const at::Tensor part = slot.narrow(0, offset, parameter.numel());
+    const at::Tensor& gradient = parameter.grad();
+    if (gradient.defined()) {
+      part.view(parameter.sizes()).copy_(gradient);
+    } else {
+      part.zero_();
+    }
+    offset += parameter.numel();
+  }
+}
+
+void StepSchedule::take_gradient(std::size_t layer, const at::Tensor& slot, double scale) const {
+  if (scale != 1) at::Tensor(slot).mul_(scale);
+  std::int64_t offset = 0;
+  for (const at::Tensor& parameter : parameters_[layer]) {
+    const at::Tensor part = slot.narrow(0, offset, parameter.numel()).view(parameter.sizes());
+    offset += parameter.numel();
+    if (!parameter.requires_grad()) continue;
+    if (!parameter.grad().defined()) parameter.mutable_grad() = at::empty_like(parameter);
+    parameter.mutable_grad().copy_(part);
+  }
+}
+
+// --- inverses ---
+
+// The means of diagonals that `pi` damping needs of factors that live with different owners.
+void StepSchedule::exchange_means() {
+  MessagePipeline& pipeline = *step().pipeline;
+  for (std::size_t index = 0; index < pipeline.size(); ++index) {
+    const Message& message = pipeline.message(index);
+    if (!is_means(message)) continue;
+    for (const Member& member : message.members) pipeline.slot(member).zero_();
+    for (const FactorPlacement& factor : step().plan.factors) {
+      const Member member{TensorKind::kTrace, factor.layer};
+      // Of a factor that all keep, the first rank speaks.
+      if (!pipeline.contains(member) || communicator_.rank() != factor.owner.value_or(0)) continue;
+      const FactorState& state = bank_.state(bank_layer(factor.layer)).factor(factor.side);
+      pipeline.slot(member)
+          .narrow(0, factor.side == FactorSide::kA ? 0 : 1, 1)
+          .copy_(mean_diagonal(state.average->mean()));
+    }
+    for (const Member& member : message.members) pipeline.ready(member);
+    const StepTrace::Wait waiting(trace_, device());
+    pipeline.wait(index);
+  }
+}
+
+FactorBank::DampingPair StepSchedule::damping(int plan_layer) const {
+  const Member member{TensorKind::kTrace, plan_layer};
+  const MessagePipeline& pipeline = *current_->pipeline;
+  if (!pipeline.contains(member)) return bank_.damping(bank_layer(plan_layer));
+  const at::Tensor means = pipeline.slot(member);
+  return bank_.damping(means.narrow(0, 0, 1), means.narrow(0, 1, 1));
+}
+
+void StepSchedule::invert_and_exchange() {
+  const Plan& plan = step().plan;
+  const bool inverts = plan.step == StepKind::kFull;
+  exchanged_.clear();
+  if (inverts && step().exchanges.empty()) {
+    std::vector<std::size_t> all(order_);
+    bank_.invert_all(std::move(all));
+    return;
+  }
+  const auto invert = [&](const FactorPlacement& factor) {
+    if (mine(factor)) bank_.invert(id_of(factor), damping(factor.layer));
+  };
+  // As in the published code, Seq-Dist broadcasts only after all inversions.
+  const bool inverses_first = plan.options.placement == PlacementKind::kSequential;
+  if (inverts && inverses_first) std::for_each(plan.factors.begin(), plan.factors.end(), invert);
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < plan.factors.size(); ++i) {
+    if (inverts && !inverses_first) invert(plan.factors[i]);
+    if (next < step().exchanges.size() && step().exchanges[next].last == i) start_exchange(next++);
+  }
+  for (const Exchanged& exchanged : exchanged_) finish_exchange(exchanged);
+}
+
+void StepSchedule::start_exchange(std::size_t index) {
+  const ExchangeStep& exchange = step().exchanges[index];
+  const FactorPlacement& factor = step().plan.factors[exchange.last];
+  const bool root = exchange.root == communicator_.rank();
+  Exchanged exchanged{.step = &exchange, .buffer = {}, .work = Work(), .name = {}};
+  if (exchange.gradients) {
+    exchanged.buffer = memory_.narrow(0, step().exchange_offsets[index], exchange.elements);
+    if (root) send_gradients(exchange, exchanged.buffer);
+  } else {
+    // Where the factor has been; it is not needed any more.
+    exchanged.buffer = step().pipeline->slot(factor_member(factor.layer, factor.side));
+    const FactorState& state = bank_.state(bank_layer(factor.layer)).factor(factor.side);
+    if (root) pack_upper(state.inverse->value, exchanged.buffer);
+  }
+  exchanged.name = fmt::format("broadcast {} {}", exchange.gradients ? "gradient" : "inverse",
+                               bank_.state(bank_layer(factor.layer)).layer().name);
+  exchanged.work = communicator_.broadcast_async(exchanged.buffer, exchange.root, exchanged.name);
+  exchanged_.push_back(std::move(exchanged));
+}
+
+// Each layer once, where its second factor stands.
+std::vector<int> StepSchedule::layers_of(const ExchangeStep& exchange) const {
+  std::vector<int> seen;
+  std::vector<int> layers;
+  for (std::size_t i = exchange.first; i <= exchange.last; ++i) {
+    const int layer = current_->plan.factors[i].layer;
+    const bool second = std::find(seen.begin(), seen.end(), layer) != seen.end();
+    (second ? layers : seen).push_back(layer);
+  }
+  return layers;
+}
+
+void StepSchedule::send_gradients(const ExchangeStep& exchange, at::Tensor buffer) {
+  const std::vector<int> layers = layers_of(exchange);
+  std::int64_t inner =
+      exchange.elements - kInnerElements * static_cast<std::int64_t>(layers.size());
+  std::int64_t offset = 0;
+  for (const int plan_layer : layers) {
+    const std::size_t layer = bank_layer(plan_layer);
+    inner_[layer] = bank_.precondition(layer);
+    std::int64_t elements = 0;
+    for (const at::Tensor& parameter : parameters_[layer]) elements += parameter.numel();
+    fill_gradient(layer, buffer.narrow(0, offset, elements));
+    offset += elements;
+    write_inner(inner_[layer], buffer.narrow(0, inner, kInnerElements));
+    inner += kInnerElements;
+  }
+}
+
+void StepSchedule::finish_exchange(const Exchanged& exchanged) {
+  const ExchangeStep& exchange = *exchanged.step;
+  {
+    const StepTrace::Wait waiting(trace_, device());
+    exchanged.work.wait();
+  }
+  if (exchange.root == communicator_.rank()) return;
+  if (!exchange.gradients) {
+    const FactorPlacement& factor = step().plan.factors[exchange.last];
+    FactorState& state = bank_.state(bank_layer(factor.layer)).factor(factor.side);
+    const StepTrace::Span span(trace_, Category::kInverseComp, "unpack inverse",
+                               bank_.state(bank_layer(factor.layer)).layer().name,
+                               exchanged.buffer.device());
+    unpack_upper(exchanged.buffer, state.inverse->value);
+    return;
+  }
+  const std::vector<int> layers = layers_of(exchange);
+  std::int64_t inner =
+      exchange.elements - kInnerElements * static_cast<std::int64_t>(layers.size());
+  std::int64_t offset = 0;
+  for (const int plan_layer : layers) {
+    const std::size_t layer = bank_layer(plan_layer);
+    std::int64_t elements = 0;
+    for (const at::Tensor& parameter : parameters_[layer]) elements += parameter.numel();
+    take_gradient(layer, exchanged.buffer.narrow(0, offset, elements), 1);
+    offset += elements;
+    inner_[layer] = read_inner(exchanged.buffer.narrow(0, inner, kInnerElements));
+    inner += kInnerElements;
+  }
+}
+
+std::vector<at::Tensor> StepSchedule::exchange() {
+  SPDKFAC_CHECK(planned(), "a step without a plan");
+  std::fill(inner_.begin(), inner_.end(), at::Tensor());
+  send_rest();
+  for (; received_ < step().pipeline->size(); ++received_) {
+    if (!is_means(step().pipeline->message(received_))) receive(received_);
+  }
+  const Plan& plan = step().plan;
+  if (plan.options.second_order()) {
+    if (plan.step == StepKind::kFull) exchange_means();
+    invert_and_exchange();
+    const std::vector<bool> sent = layers_sending_gradient(plan, order_.size());
+    for (std::size_t layer = 0; layer < order_.size(); ++layer) {
+      const std::size_t index = order_[layer];
+      if (!sent[layer] && bank_.state(index).layer().weight.grad().defined()) {
+        inner_[index] = bank_.precondition(index);
+      }
+    }
+  }
+  record_channel();
+  return inner_;
+}
+
+void StepSchedule::discard() {
+  if (!planned()) return;
+  MessagePipeline& pipeline = *step().pipeline;
+  for (std::size_t index = 0; index < pipeline.size(); ++index) {
+    for (const Member& member : pipeline.message(index).members) {
+      if (pipeline.is_ready(member)) continue;
+      pipeline.slot(member).zero_();
+      pipeline.ready(member);
+    }
+    pipeline.wait(index);
+  }
+}
+
+void StepSchedule::record_channel() {
+  const MessagePipeline& pipeline = *step().pipeline;
+  for (std::size_t index = 0; index < pipeline.size(); ++index) {
+    const bool gradient = pipeline.message(index).members.front().kind == TensorKind::kGradient;
+    trace_.add_channel(gradient ? Category::kGradientComm : Category::kFactorComm,
+                       pipeline.name(index), pipeline.work(index).span());
+  }
+  for (const Exchanged& exchanged : exchanged_) {
+    trace_.add_channel(Category::kInverseComm, exchanged.name, exchanged.work.span());
+  }
+}
+
+}  // namespace spdkfac

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/calibrate/contention.h"
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "calibrate/emulated_world.h"
+
+namespace spdkfac {
+namespace {
+
+TEST(RateWhileBusy, CountsOnlyTheBusyTime) {
+  // Busy all the time: 1 s of work in 2 s.
+  EXPECT_DOUBLE_EQ(rate_while_busy(Seconds(1), Seconds(2), Seconds(2)), 0.5);
+  // Busy for 1 s, in which 0.5 s of work were done; the rest at full speed.
+  EXPECT_DOUBLE_EQ(rate_while_busy(Seconds(1), Seconds(1.5), Seconds(1)), 0.5);
+  // Faster with messages than without is noise.
+  EXPECT_EQ(rate_while_busy(Seconds(1), Seconds(0.9), Seconds(0.9)), 1);
+  // As little as a cluster file can say.
+  EXPECT_EQ(rate_while_busy(Seconds(1), Seconds(5), Seconds(1)), 0.01);
+  EXPECT_EQ(rate_while_busy(Seconds(1), Seconds(1), Seconds(0)), 1);
+}
+
+// Messages of an emulated link sleep, so they take little from computation; on two cores with other
+// work that is all that can be said.
+TEST(ComputeRateUnderCommunication, IsAShare) {
+  EmulatedLink link = support::emulated_world();
+  int advanced = 0;
+  const Bench bench{link, c10::kCPU, [&] { ++advanced; }};
+  const std::vector<Measurement> all_reduce{{1024, Seconds(support::kAlpha)}};
+  const double rate = compute_rate_under_communication(bench, all_reduce, 2);
+  EXPECT_GT(rate, 0.1);
+  EXPECT_LE(rate, 1);
+  EXPECT_EQ(static_cast<std::size_t>(advanced), contention_samples(2));
+}
+
+}  // namespace
+}  // namespace spdkfac

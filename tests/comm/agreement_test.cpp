@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/comm/agreement.h"
+
+#include <string>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/config_error.h"
+#include "support/world.h"
+
+namespace spdkfac {
+namespace {
+
+using support::config_error;
+using support::world;
+using testing::HasSubstr;
+
+TEST(Agreement, EqualValuesPass) {
+  require_same(*world(), "the plan", "spd-kfac");
+  require_same(*world(), "the plan", "");
+  require_same(*world(), "the plan", std::string(1'000'000, 'x'));
+}
+
+TEST(Agreement, EveryRankThrowsWhenOneDiffers) {
+  if (world()->size() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  const int rank = world()->rank();
+  const int last = world()->size() - 1;
+  const std::string value = rank == last ? "batch 64" : "batch 32";
+  const std::string message = config_error([&] { require_same(*world(), "the options", value); });
+  EXPECT_THAT(message, HasSubstr("the options: the ranks disagree"));
+  EXPECT_THAT(message, HasSubstr(fmt::format("(rank {} of {} differs from rank 0; rank {} has {})",
+                                             last, last + 1, rank, value)));
+  // The communicator goes on.
+  require_same(*world(), "the options", "batch 32");
+}
+
+TEST(Agreement, AllRanksThatDifferFromTheFirstAreNamed) {
+  if (world()->size() < 3) GTEST_SKIP() << "needs three ranks";
+  const std::string value = fmt::format("rank {}", world()->rank());
+  const std::string message = config_error([&] { require_same(*world(), "data", value); });
+  EXPECT_THAT(message, HasSubstr(world()->size() == 3 ? "ranks 1, 2 of 3 differ from rank 0"
+                                                      : "ranks 1, 2, 3 of 4 differ from rank 0"));
+}
+
+TEST(Agreement, LongValuesAreShortenedInMessages) {
+  if (world()->size() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  const std::string value(1000, static_cast<char>('a' + world()->rank()));
+  const std::string message = config_error([&] { require_same(*world(), "the plan", value); });
+  EXPECT_THAT(message, HasSubstr("… (1000 bytes)"));
+  EXPECT_LT(message.size(), 500u);
+}
+
+}  // namespace
+}  // namespace spdkfac

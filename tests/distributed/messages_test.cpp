@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ranks send is what the plan says, in its order, to the byte.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "distributed/ranks_fixture.h"
+#include "spdkfac/base/error.h"
+#include "spdkfac/comm/recording_communicator.h"
+#include "spdkfac/sim/simulator.h"
+
+namespace spdkfac {
+namespace {
+
+using namespace support;  // NOLINT(google-build-using-namespace)
+
+struct Sent {
+  Operation operation;
+  std::int64_t elements;
+  int root;
+  bool operator==(const Sent&) const = default;
+};
+
+void PrintTo(const Sent& sent, std::ostream* out) {
+  *out << fmt::format("{} of {} with root {}", operation_name(sent.operation), sent.elements,
+                      sent.root);
+}
+
+std::vector<Sent> of_plan(const Plan& plan, const ModelSpec& model) {
+  std::vector<Sent> sent;
+  for (const Message& message : plan.messages) {
+    const bool reduce = message.route.op == CollectiveOp::kReduce;
+    sent.push_back({reduce ? Operation::kReduce : Operation::kAllReduce, message.elements,
+                    message.route.root.value_or(0)});
+  }
+  for (const ExchangeStep& step : exchange_steps(plan, model)) {
+    sent.push_back({Operation::kBroadcast, step.elements, step.root});
+  }
+  return sent;
+}
+
+std::vector<Sent> of_records(const RecordingCommunicator& recording) {
+  std::vector<Sent> sent;
+  for (const auto& record : recording.records()) {
+    sent.push_back({record.operation, record.elements, record.root});
+  }
+  return sent;
+}
+
+TEST(Messages, AreThoseOfThePlanInItsOrderWhateverTheDelays) {
+  if (world()->size() == 1) GTEST_SKIP() << "one rank sends nothing";
+  for (const std::string& algorithm : all_algorithms(/*first_order=*/true)) {
+    SCOPED_TRACE(algorithm);
+    RankRun run;
+    run.algorithm = algorithm;
+    run.random_delays = true;
+    run.kfac.factor_interval = 2;
+    run.kfac.inverse_interval = 4;
+    const auto recording = std::make_shared<RecordingCommunicator>(world());
+    ModelSpec seen;
+    RankNet model = seeded_net();
+    Preconditioner kfac(*model, run.kfac, distribution_of(run, recording, &seen));
+    std::mt19937 random(static_cast<unsigned>(world()->rank()) + 17);
+    const bool second_order = plan_options(run).second_order();
+    for (std::int64_t step = 0; step < 6; ++step) {
+      recording->clear();
+      const double before = recording->traffic().sent;
+      train_step(model, kfac, run, world()->rank(), step, random);
+      if (step == 0) continue;  // there the ranks also compare models and plans
+      const StepKind kind = !second_order || step % 4 == 0 ? StepKind::kFull
+                            : step % 2 == 0                ? StepKind::kFactors
+                                                           : StepKind::kGradients;
+      const Plan plan = kfac.plan(kind).value();
+      EXPECT_EQ(of_records(*recording), of_plan(plan, seen)) << "step " << step;
+      // The bytes that the simulator predicts.
+      EXPECT_DOUBLE_EQ(recording->traffic().sent - before, bytes_per_worker(plan, seen));
+    }
+  }
+}
+
+TEST(Messages, LeaveDuringTheForwardAndBackwardPass) {
+  if (world()->size() == 1) GTEST_SKIP() << "one rank sends nothing";
+  RankRun run;
+  run.algorithm = "lw-none";  // one message for each factor
+  const auto recording = std::make_shared<RecordingCommunicator>(world());
+  RankNet model = seeded_net();
+  Preconditioner kfac(*model, run.kfac, distribution_of(run, recording));
+  std::mt19937 random(1);
+  train_step(model, kfac, run, world()->rank(), 0, random);
+  recording->clear();
+  const at::Tensor loss = rank_loss(model, rank_batch(world()->rank(), 1));
+  // Every A that the plan sends before anything of the backward pass.
+  const std::vector<Message> messages = kfac.plan()->messages;
+  std::size_t of_forward = 0;
+  while (messages[of_forward].members.front().kind == TensorKind::kFactorA) ++of_forward;
+  EXPECT_GE(of_forward, 2U);
+  EXPECT_EQ(recording->records().size(), of_forward);
+  loss.backward();
+  EXPECT_EQ(recording->records().size(), messages.size());
+  kfac.step(kRankRate);
+}
+
+TEST(Messages, OfTheBulkScheduleLeaveInTheStep) {
+  if (world()->size() == 1) GTEST_SKIP() << "one rank sends nothing";
+  RankRun run;
+  run.algorithm = "d-kfac";
+  const auto recording = std::make_shared<RecordingCommunicator>(world());
+  RankNet model = seeded_net();
+  Preconditioner kfac(*model, run.kfac, distribution_of(run, recording));
+  std::mt19937 random(1);
+  train_step(model, kfac, run, world()->rank(), 0, random);
+  recording->clear();
+  model->zero_grad();
+  rank_loss(model, rank_batch(world()->rank(), 1)).backward();
+  for (const auto& record : recording->records()) {
+    EXPECT_NE(record.what.find("gradient"), std::string::npos) << record.what;
+  }
+  kfac.step(kRankRate);
+  EXPECT_EQ(recording->records().size(), kfac.plan()->messages.size());
+}
+
+TEST(Messages, ALayerCalledMoreOftenThanInTheFirstStepIsAnError) {
+  if (world()->size() == 1) GTEST_SKIP() << "one rank sends nothing";
+  RankRun run;
+  run.algorithm = "lw-none";
+  RankNet model = seeded_net();
+  Preconditioner kfac(*model, run.kfac, distribution_of(run, world()));
+  std::mt19937 random(1);
+  train_step(model, kfac, run, world()->rank(), 0, random);
+  rank_loss(model, rank_batch(world()->rank(), 1)).backward();
+  try {
+    rank_loss(model, rank_batch(world()->rank(), 2));
+    FAIL() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "kfac: layer first was called 2 times in a step and 1 times in the first one; "
+                 "with several ranks its factors have left by then: call it equally often in each "
+                 "step");
+  }
+  kfac.discard();
+}
+
+TEST(Messages, RanksWithDifferentModelsStopWithAnError) {
+  if (world()->size() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  torch::manual_seed(7);
+  RankNet model(at::kFloat, world()->rank() == 0 ? 12 : 13);
+  RankRun run;
+  Preconditioner kfac(*model, run.kfac, distribution_of(run, world()));
+  rank_loss(model, rank_batch(world()->rank(), 0)).backward();
+  EXPECT_THROW(kfac.step(kRankRate), ConfigError);
+}
+
+TEST(Messages, RanksWithDifferentPlansStopWithAnError) {
+  if (world()->size() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  RankNet model = seeded_net();
+  RankRun run;
+  run.algorithm = world()->rank() == 0 ? "spd-kfac" : "d-kfac";
+  Preconditioner kfac(*model, run.kfac, distribution_of(run, world()));
+  rank_loss(model, rank_batch(world()->rank(), 0)).backward();
+  EXPECT_THROW(kfac.step(kRankRate), ConfigError);
+}
+
+TEST(Messages, APlanForAnotherNumberOfRanksIsAnError) {
+  if (world()->size() == 1) GTEST_SKIP() << "one rank has no plan";
+  RankNet model = seeded_net();
+  Distribution distribution = distribution_of({}, world());
+  distribution.planner = [](const ModelSpec& spec, StepKind step) {
+    return make_best_plan(spec, rank_costs(8), 8, preset("spd-kfac"), step);
+  };
+  Preconditioner kfac(*model, {}, distribution);
+  rank_loss(model, rank_batch(world()->rank(), 0)).backward();
+  EXPECT_THROW(kfac.step(kRankRate), ConfigError);
+}
+
+}  // namespace
+}  // namespace spdkfac
