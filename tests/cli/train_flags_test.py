@@ -13,6 +13,8 @@ from train_support import TINY, TrainTestCase, write_idx
 
 MODELS = "resnet18, resnet50, resnet152, densenet201, inception-v4, cnn28, resnet20"
 HELP = "; see spdkfac train --help"
+ALGORITHMS = ("auto, sgd, kfac, d-kfac, mpd-kfac, spd-kfac, pipe, lbp, naive, lw-none, lw-threshold, "
+              "sp-otf, optimal-fusion, owner-reduce, owner-precondition, owner-blocks")
 INSTALL = "apt-get install dataset-fashion-mnist, or pass --data-dir"
 CIFAR = "--data-dir must hold the files of cifar-10-binary.tar.gz"
 
@@ -23,12 +25,6 @@ def conflict(first: str, second: str) -> str:
 
 def range_of(flag: str, value: str, low: str, high: str) -> tuple[list[str], str]:
     return [flag, value], f"flags: {flag}: Value {value} not in range {low} to {high}{HELP}"
-
-
-def several_workers(name: str) -> tuple[list[str], str]:
-    return (["--algorithm", name],
-            f"flags: --algorithm {name} needs several workers, and training on several is not "
-            "there yet; use kfac or sgd")
 
 
 def with_sgd(*flags: str) -> tuple[list[str], str]:
@@ -42,8 +38,12 @@ def without_folder(*flags: str) -> tuple[list[str], str]:
 # Behind `spdkfac train`, and behind `spdkfac: `.
 CASES: list[tuple[list[str], str]] = [
     (["--model", "cnn"], f'model: unknown name "cnn"; choose one of {MODELS}'),
-    (["--algorithm", "kfca"], 'algorithm: unknown name "kfca"; choose kfac or sgd'),
-    several_workers("spd-kfac"), several_workers("d-kfac"), several_workers("auto"),
+    (["--algorithm", "kfca"], f'algorithm: unknown name "kfca"; choose one of {ALGORITHMS}'),
+    (["--algorithm", "auto", "--fusion", "none"],
+     "flags: algorithm=auto chooses the variants itself; drop the other variant flags, or name the "
+     "algorithm that they vary"),
+    (["--backend", "nccl"],
+     "flags: --backend nccl needs several ranks; start the program by mpirun"),
     with_sgd("--damping", "0.1"), with_sgd("--damping-mode", "pi"),
     with_sgd("--running-average", "0.9"), with_sgd("--identity-start"),
     with_sgd("--convention", "kfc"), with_sgd("--kl-clip", "0"), with_sgd("--factor-interval", "1"),

@@ -17,7 +17,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from train_support import PROGRAM, TINY, TrainTestCase, checkpoint_is_whole
+from train_support import PROGRAM, TINY, TrainTestCase, checkpoint_is_whole, write_idx
 
 MPIRUN = [os.environ.get("MPIRUN", ""), *shlex.split(os.environ.get("MPIRUN_FLAGS", ""))]
 # mpirun gives ranks one second between SIGTERM and SIGKILL unless told otherwise.
@@ -77,8 +77,8 @@ class RanksTest(TrainTestCase):
             self.assertFalse(Path(f"/proc/{pid}/exe").exists(), f"rank {pid} is left")
         return process.returncode, out, err
 
-    def flags(self, *arguments: str, cluster: str = "cluster.json") -> list[str]:
-        return [*TINY, "--cluster-file", cluster, "--timeout", "15", *arguments]
+    def flags(self, *arguments: str, cluster: str = "cluster.json", timeout: int = 15) -> list[str]:
+        return [*TINY, "--cluster-file", cluster, "--timeout", str(timeout), *arguments]
 
     def train_ranks(self, ranks: int, *arguments: str) -> dict[str, Any]:
         code, out, err = self.finish(
@@ -112,7 +112,11 @@ class RanksTest(TrainTestCase):
     def test_two_ranks_see_what_one_sees_with_twice_the_batch(self) -> None:
         for algorithm in ("kfac", "sgd"):
             flags = ["--algorithm", algorithm, "--max-steps", "5"]
-            one = self.train(*flags, "--batch", "16")
+            batch = TINY.index("--batch") + 1
+            doubled = [*TINY[:batch], "16", *TINY[batch + 1:], "--json", *flags]
+            done = self.run_program(*doubled)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            one = json.loads(done.stdout)
             two = self.train_ranks(2, *flags)
             self.assertAlmostEqual(one["test_loss"], two["test_loss"], delta=1e-4)
             self.assertEqual(one["test_accuracy"], two["test_accuracy"])
@@ -161,10 +165,13 @@ class RanksTest(TrainTestCase):
                           says=r"the options", code=2)
 
     def test_ranks_with_different_numbers_of_examples(self) -> None:
-        flags = self.flags("--max-steps", "2")
-        other = [*flags, "--synthetic-examples", "96"]
-        self.assert_fails(["1", *flags], ["1", *other], says=r"the options|number of examples",
-                          code=2)
+        groups = []
+        for name, examples in (("some", 40), ("more", 44)):
+            (self.folder / name).mkdir()
+            write_idx(self.folder / name, train=examples)
+            groups.append(["1", "train", "--data-dir", name, "--batch", "8", "--max-steps", "2",
+                           "--threads", "1", "--cluster-file", "cluster.json"])
+        self.assert_fails(*groups, says=r"the number of examples", code=2)
 
     def test_ranks_with_different_plans(self) -> None:
         flags = self.flags("--max-steps", "2")
@@ -191,11 +198,12 @@ class RanksTest(TrainTestCase):
         self.assert_fails(["1", *flags], ["1", *flags, "--data-dir", "nowhere"],
                           says=r"rank 1: nowhere", code=2)
 
-    def running(self, *arguments: str, mca: list[str] | None = None) -> subprocess.Popen[str]:
+    def running(self, mca: list[str] | None = None, timeout: int = 15) -> subprocess.Popen[str]:
         """Two ranks in the middle of a long run, with a checkpoint already written."""
         process = self.start_ranks(
             ["2", *self.flags("--max-steps", "1000000", "--checkpoint-dir", "run",
-                              "--checkpoint-every", "5", "--keep", "2", *arguments)], mca=mca)
+                              "--checkpoint-every", "5", "--keep", "2", timeout=timeout)],
+            mca=mca)
         deadline = time.monotonic() + BOUND
         while not list(self.folder.glob("run/step-*.ckpt")):
             self.assertIsNone(process.poll(), "the job ended early")
@@ -218,7 +226,7 @@ class RanksTest(TrainTestCase):
         self.assert_checkpoints_are_whole()
 
     def test_a_rank_that_stands_still(self) -> None:
-        process = self.running("--timeout", "4")
+        process = self.running(timeout=4)
         ranks = children(process.pid)
         os.kill(ranks[1], signal.SIGSTOP)
         try:

@@ -57,7 +57,7 @@ TEST_F(NcclAlone, TheHostNeverWaits) {
   EXPECT_TRUE(work.done());
 }
 
-TEST_F(NcclAlone, DestructionEndsWhatIsUnderWay) {
+TEST_F(NcclAlone, WorkOutlivesItsCommunicator) {
   const at::Tensor tensor = numbers::of_rank(0, 1000, at::kFloat);
   Work work;
   {
@@ -65,7 +65,6 @@ TEST_F(NcclAlone, DestructionEndsWhatIsUnderWay) {
     at::cuda::sleep(kSleepCycles / 10);
     work = comm->all_reduce_async(tensor, "under way");
   }
-  EXPECT_TRUE(work.done());
   work.wait();
   EXPECT_TRUE(at::equal(tensor, numbers::sum(1, 1000, at::kFloat)));
 }
