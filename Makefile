@@ -20,7 +20,7 @@ TRAIN := train --model cnn28 --data fashion-mnist --epochs 2 --eval-every 50 --t
 TRAIN_KFAC := $(TRAIN) --algorithm spd-kfac --lr 0.005
 TRAIN_SGD := $(TRAIN) --algorithm sgd --lr 0.05
 
-.PHONY: help setup test train simulate bench convergence fuzz format lint golden clean
+.PHONY: help setup test train simulate bench overlap convergence fuzz format lint golden clean
 
 help:  ## print this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -59,6 +59,11 @@ bench: setup  ## measure the planner, the simulator and a training step
 	@build/release/bin/simulator_bench
 	@build/release/bin/spdkfac bench step --model resnet18 --input 3x64x64 --batch 8
 	@build/release/bin/spdkfac bench step --model resnet50 --width 0.25 --input 3x64x64 --batch 8
+
+overlap: setup  ## iteration times of algorithms on a slow link (RATE=1gbit RANKS=4; needs root)
+	@cmake --preset release > /dev/null
+	@cmake --build --preset release --target spdkfac
+	@RANKS=4 tools/overlap.sh --algorithm d-kfac --algorithm mpd-kfac --algorithm spd-kfac --algorithm auto
 
 convergence: setup  ## steps and seconds to 90 % with SGD, Adam and K-FAC, tuned alike (an hour)
 	@cmake --preset release > /dev/null

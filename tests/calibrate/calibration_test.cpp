@@ -95,8 +95,11 @@ TEST(Calibrate, FindsAnEmulatedLinkThroughAllStages) {
   const CostModel costs = calibrate(link, c10::kCPU, tiny()).costs;
   constexpr std::int64_t kElements = 1 << 16;
   const double expected = support::kAlpha + support::kBeta * kElements;
-  EXPECT_NEAR(costs.all_reduce.time(kElements).value(), expected, 0.2 * expected);
-  EXPECT_NEAR(costs.broadcast.time(kElements).value(), expected / 2, 0.2 * expected / 2);
+  // Never faster than the link; a busy machine may be much slower.
+  EXPECT_GE(costs.all_reduce.time(kElements).value(), 0.9 * expected);
+  EXPECT_LE(costs.all_reduce.time(kElements).value(), 2.5 * expected);
+  EXPECT_GE(costs.broadcast.time(kElements).value(), 0.9 * expected / 2);
+  EXPECT_LE(costs.broadcast.time(kElements).value(), 2.5 * expected / 2);
 }
 
 }  // namespace

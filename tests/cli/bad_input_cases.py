@@ -394,7 +394,7 @@ OWNERS = "choose placement=balanced, lpt or blocks, so that "
 FLAG_CASES = [
     FlagCase("unknown verb", ["simulat", *BUNDLED],
              'flags: there is no verb "simulat"; choose one of plan, simulate, models, clusters, '
-             'algorithms, describe, train, bench'),
+             'algorithms, calibrate, describe, train, bench'),
     FlagCase("no model", ["simulate", "--cluster", "paper-64x2080ti"],
              "flags: no model is given; use --model NAME or --model-file FILE ('spdkfac models' "
              "lists names)"),

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <ctime>
+#include <numeric>
+#include <random>
+#include <utility>
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -35,12 +38,24 @@ double sample(const Bench& bench, const Task& task) {
   return std::max(taken / static_cast<double>(task.calls), kShortest);
 }
 
+// Another order in each round, the same on all ranks: what a task leaves behind, such as a full
+// buffer of the network or a cold cache, does not always meet the same next one.
+std::vector<std::size_t> order_of_round(std::size_t tasks, int round) {
+  std::vector<std::size_t> order(tasks);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::mt19937 random(static_cast<unsigned>(round + 1));
+  for (std::size_t left = tasks; left > 1; --left) {
+    std::swap(order[left - 1], order[random() % left]);
+  }
+  return order;
+}
+
 std::vector<Seconds> measure_rounds(const Bench& bench, std::span<const Task> tasks, int skipped,
                                     int repetitions) {
   const auto count = static_cast<std::size_t>(repetitions);
   std::vector<double> samples(tasks.size() * count);
   for (int round = -skipped; round < repetitions; ++round) {
-    for (std::size_t i = 0; i < tasks.size(); ++i) {
+    for (const std::size_t i : order_of_round(tasks.size(), round)) {
       const double seconds = sample(bench, tasks[i]);
       if (round >= 0) samples[i * count + static_cast<std::size_t>(round)] = seconds;
     }

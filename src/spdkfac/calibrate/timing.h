@@ -36,9 +36,10 @@ struct Bench {
 // Waits until the device has done everything that was queued.
 void wait_for_device(c10::Device device);
 
-// Seconds of one run of each task, the same on all ranks. Rounds go over all tasks, so that a slow
-// moment of the machine hits all of them; the first round is left out. Before each sample the ranks
-// meet; a sample is that of the slowest rank. The result is the median of `repetitions` samples.
+// Seconds of one run of each task, the same on all ranks. Rounds go over all tasks, each in another
+// order, so that a slow moment of the machine hits all of them; the first round is left out. Before
+// each sample the ranks meet; a sample is that of the slowest rank. The result is the median of
+// `repetitions` samples.
 std::vector<Seconds> measure(const Bench& bench, std::span<const Task> tasks, int repetitions);
 
 // One sample of each without a round before, for estimates.

@@ -100,6 +100,15 @@ std::vector<double> slowest(const Ranks& ranks, const std::vector<double>& mine)
   return result;
 }
 
+double factor_messages(const Trace& trace) {
+  double seconds = 0;
+  for (const TraceEvent& event : trace.events()) {
+    const bool message = event.lane == Lane::kChannel && event.category == Category::kFactorComm;
+    if (message) seconds += event.duration.value();
+  }
+  return seconds;
+}
+
 CategoryTimes medians(const std::vector<CategoryTimes>& samples) {
   CategoryTimes result;
   for (const Category category : kCategories) {
@@ -108,6 +117,13 @@ CategoryTimes medians(const std::vector<CategoryTimes>& samples) {
     result[category] = Seconds(quantile(values, 0.5));
   }
   return result;
+}
+
+// Share of the time of factor messages that was not waited for.
+std::string hidden_text(const IterationSamples& samples) {
+  if (samples.factor_messages <= 0) return "";
+  const double exposed = samples.measured_parts[Category::kFactorComm].value();
+  return fmt::format("{:.0f}", 100 * std::max(0.0, 1 - exposed / samples.factor_messages));
 }
 
 }  // namespace
@@ -144,6 +160,7 @@ IterationBenchResult bench_iteration(const IterationBenchOptions& options) {
   std::optional<Progress> progress;
   if (ranks.first()) progress.emplace("steps", static_cast<std::size_t>(warmup + options.steps));
   std::vector<std::vector<CategoryTimes>> parts(contestants.size());
+  std::vector<std::vector<double>> messages(contestants.size());
   Communicator& communicator = *ranks.communicator();
   for (std::int64_t step = 0; step < warmup + options.steps; ++step) {
     for (std::size_t i = 0; i < contestants.size(); ++i) {
@@ -152,7 +169,9 @@ IterationBenchResult bench_iteration(const IterationBenchOptions& options) {
       if (step < warmup) continue;
       result.algorithms[i].bytes = communicator.traffic().sent - sent;
       result.algorithms[i].seconds.push_back(seconds);
-      parts[i].push_back(breakdown(contestants[i]->kfac().trace(), 0));
+      const Trace trace = contestants[i]->kfac().trace();
+      parts[i].push_back(breakdown(trace, 0));
+      messages[i].push_back(factor_messages(trace));
     }
     if (progress) progress->advance();
   }
@@ -160,6 +179,7 @@ IterationBenchResult bench_iteration(const IterationBenchOptions& options) {
     IterationSamples& samples = result.algorithms[i];
     samples.seconds = slowest(ranks, samples.seconds);
     samples.measured_parts = medians(parts[i]);
+    samples.factor_messages = quantile(messages[i], 0.5);
     Preconditioner& kfac = contestants[i]->kfac();
     const Simulation predicted = simulate(kfac.plan().value(), kfac.model(), costs);
     samples.predicted = predicted.iteration.value();
@@ -183,7 +203,9 @@ std::string to_text(const IterationBenchOptions& options, const IterationBenchRe
                                         {"quartiles ms"},
                                         {"predicted ms"},
                                         {"error %"},
-                                        {"sent MB"}};
+                                        {"sent MB"},
+                                        {"factor messages ms"},
+                                        {"hidden %"}};
   for (const Category category : kCategories)
     columns.push_back({std::string(category_title(category))});
   Table table(columns);
@@ -198,7 +220,9 @@ std::string to_text(const IterationBenchOptions& options, const IterationBenchRe
         fmt::format("{:.1f} to {:.1f}", spread.low * kMilliseconds, spread.high * kMilliseconds),
         fmt::format("{:.1f}", samples.predicted * kMilliseconds),
         fmt::format("{:+.1f}", 100 * error),
-        fmt::format("{:.2f}", samples.bytes / 1e6)};
+        fmt::format("{:.2f}", samples.bytes / 1e6),
+        fmt::format("{:.1f}", samples.factor_messages * kMilliseconds),
+        hidden_text(samples)};
     for (const Category category : kCategories) {
       row.push_back(fmt::format("{:.1f}/{:.1f}",
                                 samples.measured_parts[category].value() * kMilliseconds,
@@ -234,6 +258,7 @@ Json to_json(const IterationBenchOptions& options, const IterationBenchResult& r
                                       {"seconds", samples.seconds},
                                       {"predicted", samples.predicted},
                                       {"sent_bytes", samples.bytes},
+                                      {"factor_messages", samples.factor_messages},
                                       {"parts", parts}});
   }
   return document;

@@ -32,6 +32,8 @@ struct IterationSamples {
   CategoryTimes measured_parts;  // medians of the first rank
   CategoryTimes predicted_parts;
   double bytes = 0;  // sent by a rank in a step
+  // Median seconds that factor messages were on their way on the first rank, hidden or not.
+  double factor_messages = 0;
 };
 
 struct IterationBenchResult {

@@ -16,7 +16,8 @@ class RunningAverage {
   // Averages in scale·sum, unless one of its diagonals holds a NaN or an infinity: for sums of
   // squares that is the case exactly when any element does. Returns whether it was, as a 0-d bool.
   at::Tensor add(const at::Tensor& sum, double scale);
-  // Likewise from packed triangles (symmetric.h); `scratch` has the shape of mean() and may be used.
+  // Likewise from packed triangles (symmetric.h); `scratch` has the shape of mean() and may be
+  // overwritten.
   at::Tensor add_packed(const at::Tensor& packed, double scale, at::Tensor scratch);
 
   // [groups, d, d]; only the upper triangles are meant.
