@@ -33,8 +33,8 @@ if $with_torch; then
     "dataset-fashion-mnist /usr/share/datasets/fashion-mnist"
   )
 fi
-# The build works without these: no cache of compilations, no check of the format.
-readonly useful=("ccache ccache" "clang-format clang-format")
+# The build works without these: no cache of compilations, no check of the format, no slow link.
+readonly useful=("ccache ccache" "clang-format clang-format" "iproute2 /usr/sbin/tc")
 
 present() {
   local package=$1 brings=$2 prefix

@@ -11,11 +11,12 @@ namespace {
 
 at::Tensor bytes_of(const std::string& text, std::int64_t length, c10::Device device) {
   const at::Tensor bytes = at::zeros({length}, at::kByte);
-  std::memcpy(bytes.data_ptr(), text.data(), text.size());
+  if (!text.empty()) std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
   return bytes.to(device);
 }
 
 std::string text_of(const at::Tensor& bytes, std::int64_t length) {
+  if (length == 0) return "";
   const at::Tensor host = bytes.to(at::kCPU).contiguous();
   return {static_cast<const char*>(host.const_data_ptr()), static_cast<std::size_t>(length)};
 }

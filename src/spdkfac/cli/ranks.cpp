@@ -84,6 +84,7 @@ std::string Ranks::from_first(const std::string& text) const {
   if (alone()) return text;
   const at::Tensor size = at::full({1}, static_cast<std::int64_t>(text.size()), at::kLong);
   control_->broadcast_async(size, 0, "size of a text").wait();
+  if (size.item<std::int64_t>() == 0) return "";
   const at::Tensor bytes = at::empty({size.item<std::int64_t>()}, at::kByte);
   if (first()) std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
   control_->broadcast_async(bytes, 0, "text").wait();

@@ -63,6 +63,7 @@ std::shared_ptr<Work::State> MpiChannel::submit(Request request) {
   {
     const std::lock_guard lock(mutex_);
     if (!failure_.empty()) throw CommError(failure_);
+    if (stopping_) throw CommError("mpi: the process ends; start operations before its exit");
     queue_.push_back(std::move(entry));
   }
   wakeup_.notify_one();

@@ -100,6 +100,8 @@ void initialise() {
     // Our thread sleeps between its polls. If Open MPI gave up the core inside each of them, as it
     // does with more ranks than cores, beside computation it would get it back milliseconds later.
     setenv("OMPI_MCA_mpi_yield_when_idle", "0", /*overwrite=*/0);
+    // Its chain of small pieces moves by one piece a poll; the binomial tree sends whole tensors.
+    setenv("OMPI_MCA_coll_libnbc_ireduce_algorithm", "2", /*overwrite=*/0);
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread",
               "start");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -72,6 +73,7 @@ class NcclCommunicator final : public Communicator {
         device_(device),
         stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device.index())),
         watch_(std::make_shared<NcclWatch>(comm, options.timeout)) {}
+  ~NcclCommunicator() override { watch_->close(); }
 
   int rank() const override { return bootstrap_->rank(); }
   int size() const override { return bootstrap_->size(); }

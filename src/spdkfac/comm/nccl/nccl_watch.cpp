@@ -11,7 +11,8 @@
 namespace spdkfac {
 namespace {
 
-constexpr std::chrono::milliseconds kInterval{20};
+constexpr std::chrono::milliseconds kInterval{20};  // between two looks
+constexpr std::chrono::seconds kReturn{1};          // for a call of NCCL
 
 std::string message(ncclResult_t result, const std::string& place) {
   return fmt::format(
@@ -29,14 +30,15 @@ void check_nccl(ncclResult_t result, const std::string& place) {
 NcclWatch::NcclWatch(ncclComm_t comm, std::chrono::milliseconds timeout)
     : comm_(comm), timeout_(timeout), thread_([this] { watch(); }) {}
 
-NcclWatch::~NcclWatch() {
+void NcclWatch::close() noexcept {
+  if (!thread_.joinable()) return;
   const bool drain = std::uncaught_exceptions() == 0;
   {
     std::unique_lock lock(mutex_);
-    while (drain && failure_.empty() && !items_.empty()) stop_.wait_for(lock, kInterval);
+    changed_.wait(lock, [&] { return !drain || !failure_.empty() || items_.empty(); });
     stopping_ = true;
   }
-  stop_.notify_all();
+  changed_.notify_all();
   thread_.join();
   if (!failure_.empty()) return;  // aborted
   if (drain) {
@@ -60,10 +62,14 @@ std::shared_ptr<const c10::Event> NcclWatch::queue(
   }
   // Without the lock: it may block, and an abort from the watching thread frees it then.
   const ncclResult_t result = call(comm_);
+  {
+    const std::lock_guard lock(mutex_);
+    calling_.reset();
+  }
+  changed_.notify_all();
   if (result != ncclSuccess) give_up(message(result, place));
   auto ended = item.ended;
   const std::lock_guard lock(mutex_);
-  calling_.reset();
   if (!failure_.empty()) throw CommError(failure_);
   ended->record(stream);
   items_.push_back(std::move(item));
@@ -86,10 +92,11 @@ void NcclWatch::watch() {
       std::optional<std::string> trouble;
       {
         std::unique_lock lock(mutex_);
-        if (stop_.wait_for(lock, kInterval, [this] { return stopping_; })) return;
+        if (changed_.wait_for(lock, kInterval, [this] { return stopping_; })) return;
         if (!failure_.empty()) return;
         trouble = look();
       }
+      changed_.notify_all();
       if (trouble) give_up(*trouble);
     }
   } catch (const std::exception& error) {
@@ -124,10 +131,13 @@ std::optional<std::string> NcclWatch::look() {
 
 void NcclWatch::give_up(const std::string& message) {
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (!failure_.empty()) return;
     failure_ = message;
+    // A call that is about to return should not meet the abort; one that hangs is what it is for.
+    changed_.wait_for(lock, kReturn, [this] { return !calling_; });
   }
+  changed_.notify_all();
   ncclCommAbort(comm_);
 }
 

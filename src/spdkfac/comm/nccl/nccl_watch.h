@@ -25,14 +25,16 @@ namespace spdkfac {
 class NcclWatch {
  public:
   NcclWatch(ncclComm_t comm, std::chrono::milliseconds timeout);
-  // Waits for what was queued; during an exception, aborts it.
-  ~NcclWatch();
+  ~NcclWatch() { close(); }
   NcclWatch(const NcclWatch&) = delete;
   NcclWatch& operator=(const NcclWatch&) = delete;
 
   // Calls NCCL and returns the event behind its work on `stream`. `place` names it in messages.
   std::shared_ptr<const c10::Event> queue(const std::string& place, const c10::Stream& stream,
                                           const std::function<ncclResult_t(ncclComm_t)>& call);
+
+  // Ends the communicator: waits for what was queued; during an exception, aborts it.
+  void close() noexcept;
 
   bool failed() const;
   // Throws a CommError after a failure.
@@ -58,7 +60,7 @@ class NcclWatch {
   std::chrono::milliseconds timeout_;
 
   mutable std::mutex mutex_;
-  std::condition_variable stop_;
+  std::condition_variable changed_;
   bool stopping_ = false;
   std::string failure_;
   std::optional<Call> calling_;  // NCCL has not returned yet
