@@ -20,7 +20,7 @@ TRAIN := train --model cnn28 --data fashion-mnist --epochs 2 --eval-every 50 --t
 TRAIN_KFAC := $(TRAIN) --algorithm spd-kfac --lr 0.005
 TRAIN_SGD := $(TRAIN) --algorithm sgd --lr 0.05
 
-.PHONY: help setup test train simulate bench overlap convergence fuzz format lint golden clean
+.PHONY: help setup test train simulate bench overlap reproduce convergence fuzz format lint golden clean
 
 help:  ## print this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -64,6 +64,11 @@ overlap: setup  ## iteration times of algorithms on a slow link (RATE=1gbit RANK
 	@cmake --preset release > /dev/null
 	@cmake --build --preset release --target spdkfac
 	@RANKS=4 tools/overlap.sh --algorithm d-kfac --algorithm mpd-kfac --algorithm spd-kfac --algorithm auto
+
+reproduce: setup  ## every table and figure of the paper, simulated and measured, and a page of them
+	@cmake --preset release > /dev/null
+	@cmake --build --preset release --target spdkfac
+	@python3 tools/reproduce.py
 
 convergence: setup  ## steps and seconds to 90 % with SGD, Adam and K-FAC, tuned alike (an hour)
 	@cmake --preset release > /dev/null

@@ -76,14 +76,32 @@ def run(options: argparse.Namespace, name: str, setting: Setting, seed: int) -> 
         evaluations.append({"step": options.max_steps, "seconds": 0, "test_accuracy": 0})
     last = evaluations[-1]
     reached = last["test_accuracy"] >= TARGET
-    result = {"optimizer": name, **setting, "seed": seed, "reached": reached, "steps": last["step"],
-              "seconds": last["seconds"],
-              "best_accuracy": max(line["test_accuracy"] for line in evaluations)}
     what = ", ".join(f"{key} {value:g}" for key, value in setting.items())
+    result = {"optimizer": name, **setting, "settings": what, "seed": seed, "reached": reached, "steps": last["step"],
+              "seconds": last["seconds"],
+              "best_accuracy": max(line["test_accuracy"] for line in evaluations),
+              "points": [{"step": line["step"], "seconds": line["seconds"],
+                          "loss": line["test_loss"], "accuracy": line["test_accuracy"]}
+                         for line in evaluations if "test_loss" in line]}
     outcome = (f"{last['step']} steps, {last['seconds']:.1f} s" if reached
                else f"not in {last['step']} steps (best {100 * result['best_accuracy']:.2f} %)")
     print(f"{name:5} {what:24} seed {seed}: {outcome}", flush=True)
     return result
+
+
+def record_of(options: argparse.Namespace, runs: list[dict]) -> dict:
+    """The runs with the chosen settings as a record (docs/records.md)."""
+    head = subprocess.run([str(options.program), "bench", "models", "--json"], check=True,
+                          capture_output=True, text=True).stdout
+    record = {key: value for key, value in json.loads(head).items() if key != "models"}
+    labels = {"sgd": "SGD", "adam": "Adam", "kfac": "K-FAC"}
+    return record | {
+        "experiment": "convergence", "mode": "measured",
+        "options": {"model": "cnn28", "data": "fashion-mnist", "batch": 256, "target": TARGET},
+        "made": record["made"] | {"device": options.device},
+        "convergence": [{"label": labels[run["optimizer"]], "seed": run["seed"],
+                         "settings": run["settings"], "points": run["points"]}
+                        for run in runs]}
 
 
 def cost(result: dict) -> tuple[bool, int, float]:
@@ -96,10 +114,14 @@ def main() -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--data-dir", default="")
     parser.add_argument("--max-steps", type=int, default=1400)
+    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="of the chosen settings")
+    parser.add_argument("--record", type=Path, help="write their curves here, for 'spdkfac report'")
     parser.add_argument("--best", action="store_true", help="skip the tuning trials")
     parser.add_argument("--out", type=Path, help="write all runs to this file, as JSON")
     options = parser.parse_args()
+    seeds = SEEDS[:options.seeds]
     runs: list[dict] = []
+    chosen: list[dict] = []
     summary: dict[str, dict] = {}
     for name, grid in GRIDS.items():
         setting = BEST[name]
@@ -107,20 +129,24 @@ def main() -> int:
             trials = [(run(options, name, trial, TUNING_SEED), trial) for trial in grid]
             runs += [result for result, _ in trials]
             setting = min(trials, key=lambda trial: cost(trial[0]))[1]
-        results = [run(options, name, setting, seed) for seed in SEEDS]
+        results = [run(options, name, setting, seed) for seed in seeds]
         runs += results
+        chosen += results
         summary[name] = {"setting": setting, "reached": sum(result["reached"] for result in results),
                          "steps": statistics.median(result["steps"] for result in results),
                          "seconds": statistics.median(result["seconds"] for result in results)}
-    print(f"\nto {100 * TARGET:g} % test accuracy, median of {len(SEEDS)} seeds")
+    print(f"\nto {100 * TARGET:g} % test accuracy, median of {len(seeds)} seeds")
     for name, row in summary.items():
         print(f"{name:5} {row['steps']:6g} steps  {row['seconds']:7.1f} s   reached by "
-              f"{row['reached']} of {len(SEEDS)}   {row['setting']}")
+              f"{row['reached']} of {len(seeds)}   {row['setting']}")
     first_order = min(summary["sgd"]["steps"], summary["adam"]["steps"])
     print(f"K-FAC needs {summary['kfac']['steps'] / first_order:.2f} of the steps of the better one")
     if options.out:
         options.out.write_text(json.dumps({"summary": summary, "runs": runs}, indent=1) + "\n",
                                encoding="utf-8")
+    if options.record:
+        options.record.write_text(json.dumps(record_of(options, chosen), indent=1) + "\n",
+                                  encoding="utf-8")
     return 0
 
 

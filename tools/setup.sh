@@ -33,8 +33,11 @@ if $with_torch; then
     "dataset-fashion-mnist /usr/share/datasets/fashion-mnist"
   )
 fi
-# The build works without these: no cache of compilations, no check of the format, no slow link.
-readonly useful=("ccache ccache" "clang-format clang-format" "iproute2 /usr/sbin/tc")
+# The build works without these: no cache of compilations, no check of the format, no slow link, no
+# look at the page in a browser.
+useful=("ccache ccache" "clang-format clang-format" "iproute2 /usr/sbin/tc")
+if $with_torch; then useful+=("chromium chromium"); fi
+readonly useful
 
 present() {
   local package=$1 brings=$2 prefix

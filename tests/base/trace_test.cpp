@@ -4,13 +4,17 @@
 #include <limits>
 #include <sstream>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "spdkfac/base/check.h"
+#include "spdkfac/base/error.h"
 #include "spdkfac/base/json.h"
 
 namespace spdkfac {
 namespace {
+
+using testing::HasSubstr;
 
 std::string perfetto(const Trace& trace) {
   std::ostringstream out;
@@ -147,6 +151,48 @@ TEST(TracePerfetto, ReplacesBytesThatAreNotUtf8) {
   trace.intern("a\xFF");
   trace.add(event(0, 0, 1));
   EXPECT_EQ(parse_json(perfetto(trace), "trace")["traceEvents"].back()["name"], "a\uFFFD");
+}
+
+TEST(TraceJson, ReadsBackWhatWasAdded) {
+  Trace trace(2);
+  const auto one = trace.intern("one");
+  const auto two = trace.intern("two \"quoted\"");
+  trace.add({0, one, Lane::kCompute, Category::kFactorComp, Seconds(0.25), Seconds(0.5)});
+  trace.add({1, two, Lane::kChannel, Category::kInverseComm, Seconds(-0.125), Seconds(0)});
+  const Json json = to_json(trace);
+  EXPECT_EQ(json.at(1), Json({1, "channel", "inverse_comm", "two \"quoted\"", -0.125, 0.0}));
+  const Trace back = parse_trace(JsonValue(json, "test"), 2);
+  EXPECT_EQ(to_json(back), json);
+  EXPECT_EQ(back.iteration(), Seconds(0.75));
+}
+
+TEST(TraceJson, RefusesWhatIsNoEvent) {
+  const auto error_of = [](const Json& events) -> std::string {
+    try {
+      parse_trace(JsonValue(events, "file", "events"), 2);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(error_of({{0, "compute", "ff_bp", "x", 0.0}}), HasSubstr("events[0]"));
+  EXPECT_THAT(error_of({{2, "compute", "ff_bp", "x", 0.0, 1.0}}), HasSubstr("events[0][0]"));
+  EXPECT_THAT(error_of({{0, "disk", "ff_bp", "x", 0.0, 1.0}}), HasSubstr("events[0][1]"));
+  EXPECT_THAT(error_of({{0, "compute", "tea", "x", 0.0, 1.0}}), HasSubstr("events[0][2]"));
+  EXPECT_THAT(error_of({{0, "compute", "ff_bp", "x", 0.0, -1.0}}), HasSubstr("events[0][5]"));
+}
+
+TEST(TraceAppend, ShiftsTheEventsOfAnotherRank) {
+  Trace one(1);
+  one.add({0, one.intern("a"), Lane::kCompute, Category::kForwardBackward, Seconds(0), Seconds(1)});
+  Trace all(3);
+  all.intern("something else");
+  all.append(one, 2, Seconds(0.5));
+  ASSERT_EQ(all.events().size(), 1U);
+  EXPECT_EQ(all.events()[0].rank, 2);
+  EXPECT_EQ(all.events()[0].start, Seconds(0.5));
+  EXPECT_EQ(all.names()[all.events()[0].name], "a");
+  EXPECT_EQ(all.iteration(), Seconds(1.5));
 }
 
 }  // namespace

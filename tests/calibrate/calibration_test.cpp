@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "calibrate/emulated_world.h"
-#include "spdkfac/calibrate/exchange.h"
+#include "spdkfac/comm/exchange.h"
 
 namespace spdkfac {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "spdkfac/calibrate/exchange.h"
+#include "spdkfac/comm/exchange.h"
 #include "support/temporary_folder.h"
 #include "support/world.h"
 

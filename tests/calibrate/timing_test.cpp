@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "spdkfac/calibrate/exchange.h"
+#include "spdkfac/comm/exchange.h"
 #include "support/world.h"
 
 namespace spdkfac {

@@ -393,8 +393,8 @@ CLUSTERS = "ethernet-10g-16, h200-400g-64, paper-64x2080ti"
 OWNERS = "choose placement=balanced, lpt or blocks, so that "
 FLAG_CASES = [
     FlagCase("unknown verb", ["simulat", *BUNDLED],
-             'flags: there is no verb "simulat"; choose one of plan, simulate, models, clusters, '
-             'algorithms, calibrate, describe, train, bench'),
+             'flags: there is no verb "simulat"; choose one of plan, simulate, advise, models, '
+             'clusters, algorithms, report, calibrate, describe, train, bench'),
     FlagCase("no model", ["simulate", "--cluster", "paper-64x2080ti"],
              "flags: no model is given; use --model NAME or --model-file FILE ('spdkfac models' "
              "lists names)"),
@@ -446,6 +446,27 @@ FLAG_CASES = [
     FlagCase("plan of two algorithms",
              ["plan", *BUNDLED, "--algorithm", "sgd", "--algorithm", "auto"],
              "flags: plan makes one plan (got 1 models and 2 algorithms); name one of each"),
+    FlagCase("advice on two models", ["advise", *BUNDLED, "--model", "resnet152"],
+             "flags: advise judges one plan (got 2 models and 1 algorithms); name one of each"),
+    FlagCase("advice on two algorithms",
+             ["advise", *BUNDLED, "--algorithm", "auto", "--algorithm", "spd-kfac"],
+             "flags: advise judges one plan (got 1 models and 2 algorithms); name one of each"),
+    FlagCase("advice on no model", ["advise", "--cluster", "paper-64x2080ti"],
+             "flags: no model is given; use --model NAME or --model-file FILE ('spdkfac models' "
+             "lists names)"),
+    FlagCase("advice on no cluster", ["advise", "--model", "resnet50"],
+             "flags: no cluster is given; use --cluster NAME or --cluster-file FILE ('spdkfac "
+             "clusters' lists names)"),
+    FlagCase("advice on sgd", ["advise", *BUNDLED, "--algorithm", "sgd"],
+             "flags: advise is about K-FAC (got algorithm=sgd, factor_schedule=none); choose a "
+             "K-FAC algorithm, or auto"),
+    FlagCase("advice on no factors",
+             ["advise", *BUNDLED, "--algorithm", "d-kfac", "--factor-schedule", "none"],
+             "flags: advise is about K-FAC (got algorithm=d-kfac, factor_schedule=none); choose a "
+             "K-FAC algorithm, or auto"),
+    FlagCase("advice on auto and a variant", ["advise", *BUNDLED, "--fusion", "optimal"],
+             "flags: algorithm=auto chooses the variants itself; drop the other variant flags, or "
+             "name the algorithm that they vary"),
     FlagCase("auto and a variant", ["plan", *BUNDLED, "--algorithm", "auto", "--owners", "2"],
              "flags: algorithm=auto chooses the variants itself; drop the other variant flags, or "
              "name the algorithm that they vary"),

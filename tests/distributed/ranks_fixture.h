@@ -144,6 +144,9 @@ inline at::Tensor flat_parameters(const RankNet& model) {
 
 // Parameters after each step.
 inline std::vector<at::Tensor> trained(const RankRun& run) {
+  // On a GPU some of torch's kernels sum in an order that differs from run to run.
+  at::globalContext().setDeterministicCuDNN(true);
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
   RankNet model = seeded_net(run.type);
   Preconditioner kfac(*model, run.kfac, distribution_of(run, world()));
   std::mt19937 random(static_cast<unsigned>(world()->rank()));

@@ -64,6 +64,8 @@ TEST(CollectiveCost, ScalesStartupAndTransferApart) {
       CollectiveCost(Seconds(3), Seconds(0.5), Seconds(0.25)).scaled(2, 4);
   // 3·2 + 0.5·4·10 + 0.25: what a tensor costs does not depend on the number of workers.
   EXPECT_DOUBLE_EQ(affine.time(10).value(), 6 + 20 + 0.25);
+  // Another network may change that too.
+  EXPECT_DOUBLE_EQ(affine.scaled(0.5, 0, 2).time(10).value(), 3 + 0.5);
   // A table's first entry is its start-up: at 20 elements 2·2 + (6−2)·4.
   const CollectiveCost table =
       CollectiveCost(CostTable({{10, Seconds(2)}, {20, Seconds(6)}})).scaled(2, 4);

@@ -46,6 +46,14 @@ TEST(PlanText, NamesOwnersTheirWorkAndTheirFactors) {
   EXPECT_THAT(text, HasSubstr(plan.digest()));
 }
 
+TEST(PlanSummary, HasNumbersAndNoNames) {
+  const Plan plan = make_plan(two_layers(), lab(2), 2, preset("spd-kfac"));
+  const std::string text = plan_summary(plan, two_layers(), lab(2));
+  EXPECT_THAT(text, HasSubstr(plan.digest()));
+  EXPECT_THAT(text, HasSubstr("factors: 4\n  4 owned by 2 of 2 workers; owners send inverses\n"));
+  EXPECT_THAT(text, Not(HasSubstr("A0")));
+}
+
 TEST(PlanText, GroupsMessagesByKindUnlessFull) {
   const Plan plan = make_plan(two_layers(), lab(2), 2, preset("lw-none"));
   const std::string summary = plan_text(plan, two_layers(), lab(2), false);

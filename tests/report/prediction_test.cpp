@@ -42,6 +42,15 @@ TEST(Prediction, JsonHasTheDocumentedFields) {
   EXPECT_EQ(json["exposed_communication"], 0.5);
 }
 
+TEST(Prediction, AverageWaitIsWhereARankNeitherComputesNorCommunicates) {
+  Prediction p = prediction("auto", 10);
+  // Busy for 5 + 4 − 1 = 8 s of 10, the other rank for 10: 2 s and none.
+  p.utilisation.push_back({Seconds(9), Seconds(4), Seconds(3)});
+  EXPECT_DOUBLE_EQ(average_wait(p).value(), 1);
+  p.utilisation.clear();
+  EXPECT_EQ(average_wait(p), Seconds(0));
+}
+
 TEST(Prediction, ComparisonGivesSpeedupsOverTheBaselines) {
   const std::vector<Prediction> list = {prediction("d-kfac", 3), prediction("mpd-kfac", 2),
                                         prediction("spd-kfac", 1.5)};

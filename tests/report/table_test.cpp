@@ -44,5 +44,13 @@ TEST(Bar, IsProportionalAndClamped) {
   EXPECT_EQ(bar(-1, 3), "");
 }
 
+TEST(Table, DropsColumnsWithoutAnyCell) {
+  Table table({{"a"}, {"b"}, {"c"}, {"d"}});
+  table.add_row({"", "1", "", ""});
+  table.add_row({"", "2", "", "x"});
+  table.drop_empty_columns();
+  EXPECT_EQ(table.csv(), "b,d\n1,\n2,x\n");
+}
+
 }  // namespace
 }  // namespace spdkfac

@@ -21,6 +21,7 @@ constexpr std::array<std::string_view, kCategoryCount> kCategoryNames = {
 constexpr std::array<std::string_view, 2> kLaneNames = {"compute", "channel"};
 
 constexpr double kMicrosecondsPerSecond = 1e6;
+constexpr double kLongestTrace = 1e9;  // seconds
 // Large enough that the stream is called rarely, small enough to stay in the cache.
 constexpr std::size_t kFlushBytes = std::size_t{64} * 1024;
 
@@ -108,6 +109,42 @@ void Trace::write_perfetto(std::ostream& out) const {
   }
   writer.flush();
   out << "\n]}\n";
+}
+
+void Trace::append(const Trace& other, int rank, Seconds shift) {
+  for (TraceEvent event : other.events()) {
+    event.rank = rank;
+    event.name = intern(other.names()[event.name]);
+    event.start += shift;
+    add(event);
+  }
+}
+
+Json to_json(const Trace& trace) {
+  Json events = Json::array();
+  for (const TraceEvent& event : trace.events()) {
+    events.push_back({event.rank, kLaneNames[static_cast<std::size_t>(event.lane)],
+                      category_name(event.category), trace.names()[event.name], event.start.value(),
+                      event.duration.value()});
+  }
+  return events;
+}
+
+Trace parse_trace(const JsonValue& events, int world) {
+  static const std::vector<std::string> lanes(kLaneNames.begin(), kLaneNames.end());
+  static const std::vector<std::string> categories(kCategoryNames.begin(), kCategoryNames.end());
+  Trace trace(world);
+  for (const JsonValue& value : events.array()) {
+    const std::vector<JsonValue> fields = value.array();
+    if (fields.size() != 6) value.fail("an event has six fields: rank, lane, category, …");
+    trace.add({.rank = static_cast<std::int32_t>(fields[0].integer(0, world - 1)),
+               .name = trace.intern(fields[3].string()),
+               .lane = static_cast<Lane>(fields[1].choice(lanes)),
+               .category = static_cast<Category>(fields[2].choice(categories)),
+               .start = Seconds(fields[4].number(-kLongestTrace, kLongestTrace)),
+               .duration = Seconds(fields[5].number(0, kLongestTrace))});
+  }
+  return trace;
 }
 
 }  // namespace spdkfac

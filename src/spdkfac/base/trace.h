@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "spdkfac/base/json.h"
 #include "spdkfac/base/units.h"
 
 namespace spdkfac {
@@ -85,6 +86,9 @@ class Trace {
     events_.push_back(event);
   }
 
+  // Adds the events of another rank's trace, later by `shift`, as those of `rank`.
+  void append(const Trace& other, int rank, Seconds shift);
+
   // Chrome trace events in microseconds; opens in ui.perfetto.dev as it is.
   void write_perfetto(std::ostream& out) const;
 
@@ -97,5 +101,10 @@ class Trace {
   std::vector<std::string> names_;
   std::unordered_map<std::string, std::uint32_t> name_index_;
 };
+
+// One event as a list: rank, lane, category, name, start, duration (docs/records.md).
+Json to_json(const Trace& trace);
+// What to_json() gave; `where` names it in errors. Its iteration is the end of the last event.
+Trace parse_trace(const JsonValue& events, int world);
 
 }  // namespace spdkfac

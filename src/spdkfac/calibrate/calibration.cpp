@@ -9,8 +9,8 @@
 
 #include "spdkfac/calibrate/computation.h"
 #include "spdkfac/calibrate/contention.h"
-#include "spdkfac/calibrate/exchange.h"
 #include "spdkfac/calibrate/grid.h"
+#include "spdkfac/comm/exchange.h"
 
 namespace spdkfac {
 namespace {

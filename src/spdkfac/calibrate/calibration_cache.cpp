@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/base/hash.h"
 
 namespace spdkfac {
 namespace {
@@ -20,15 +21,6 @@ namespace fs = std::filesystem;
 constexpr int kCacheVersion = 1;
 // In the provenance of a kept file, so that two keys of one hash do not meet.
 constexpr const char* kKeyField = "cache key";
-
-std::uint64_t fnv1a(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) {
-    hash ^= static_cast<unsigned char>(c);
-    hash *= 0x100000001b3;
-  }
-  return hash;
-}
 
 }  // namespace
 

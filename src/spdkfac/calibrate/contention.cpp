@@ -9,7 +9,7 @@
 #include <ATen/ATen.h>
 
 #include "spdkfac/base/check.h"
-#include "spdkfac/calibrate/exchange.h"
+#include "spdkfac/comm/exchange.h"
 
 namespace spdkfac {
 namespace {

@@ -12,7 +12,7 @@
 #include <torch/headeronly/version.h>
 #include <unistd.h>
 
-#include "spdkfac/calibrate/exchange.h"
+#include "spdkfac/comm/exchange.h"
 
 namespace spdkfac {
 namespace {

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "spdkfac/calibrate/calibration_cache.h"
-#include "spdkfac/calibrate/exchange.h"
+#include "spdkfac/comm/exchange.h"
 
 namespace spdkfac {
 

@@ -10,7 +10,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "spdkfac/base/check.h"
-#include "spdkfac/calibrate/exchange.h"
+#include "spdkfac/comm/exchange.h"
 
 namespace spdkfac {
 namespace {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -9,27 +8,23 @@
 #include <string>
 
 #include <ATen/Parallel.h>
-#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include "spdkfac/base/error.h"
 #include "spdkfac/calibrate/calibration.h"
-#include "spdkfac/calibrate/exchange.h"
 #include "spdkfac/cli/calibration_text.h"
 #include "spdkfac/cli/device.h"
 #include "spdkfac/cli/output.h"
 #include "spdkfac/cli/ranks.h"
 #include "spdkfac/cli/verbs.h"
-#include "spdkfac/comm/mpi.h"
-#include "spdkfac/comm/nccl.h"
 #include "spdkfac/plan/layer_spec.h"
 
 namespace spdkfac::cli {
 namespace {
 
 // The largest messages on a slow link, and ranks that wait for the last one's largest inversion.
-constexpr std::chrono::minutes kPatience{10};
+constexpr std::int64_t kPatienceSeconds = 600;
 
 struct CalibrateFlags {
   std::string out;
@@ -76,17 +71,6 @@ std::string problem_with_out(const std::filesystem::path& out) {
       std::strerror(errno));
 }
 
-std::shared_ptr<Communicator> make_communicator(const CalibrateFlags& flags, c10::Device device) {
-  const bool nccl = flags.backend == "nccl";
-  if (nccl && device.is_cpu()) {
-    throw ConfigError("flags: --backend nccl and --device cpu do not go together; drop one");
-  }
-  if (!launched_by_mpi()) return make_local_communicator();
-  const CommOptions options{.timeout = kPatience};
-  auto mpi = make_mpi_communicator(options);
-  return nccl ? make_nccl_communicator(std::move(mpi), device, options) : mpi;
-}
-
 // The bar and the estimate, on rank 0.
 class Display {
  public:
@@ -104,21 +88,23 @@ class Display {
   std::optional<Progress> progress_;
 };
 
-void run_on_ranks(const CalibrateFlags& flags) {
+void run_calibration(const CalibrateFlags& flags) {
   const c10::Device device = find_device(flags.device);
   const CalibrationOptions options = calibration_options(flags, device);
   if (flags.threads > 0) at::set_num_threads(flags.threads);
-  const auto communicator = make_communicator(flags, device);
-  const bool first = communicator->rank() == 0;
+  RankOptions rank_options;
+  rank_options.backend = flags.backend;
+  rank_options.timeout_seconds = kPatienceSeconds;
+  const Ranks ranks(rank_options, device);
+  const bool first = ranks.first();
   // All ranks stop for what rank 0 has found; it alone says so, and ends the job.
-  const std::string problem =
-      text_of_rank_zero(*communicator, device, first ? problem_with_out(flags.out) : "");
+  const std::string problem = ranks.from_first(first ? problem_with_out(flags.out) : "");
   if (!problem.empty() && first) throw ConfigError(problem);
   if (!problem.empty()) return;
 
   Display display;
-  const Calibration calibration =
-      calibrate(*communicator, device, options, first ? display.observer() : CalibrationObserver{});
+  const Calibration calibration = calibrate(*ranks.communicator(), device, options,
+                                            first ? display.observer() : CalibrationObserver{});
   display.end();
   if (!first) return;
   write_file_atomically(flags.out, calibration.text);
@@ -126,24 +112,6 @@ void run_on_ranks(const CalibrateFlags& flags) {
     print_json(to_json(calibration));
   } else {
     print(to_text(calibration) + fmt::format("\n{}: written\n", flags.out));
-  }
-}
-
-void run(const CalibrateFlags& flags) {
-  try {
-    run_on_ranks(flags);
-  } catch (const c10::Error& error) {
-    throw Error(fmt::format("torch: {}", error.what_without_backtrace()));
-  }
-}
-
-// A rank that fails takes the others along: they would wait for it.
-void run_or_end_job(const CalibrateFlags& flags) {
-  try {
-    run(flags);
-  } catch (const std::exception& error) {
-    if (launched_by_mpi()) end_all_ranks(error);
-    throw;
   }
 }
 
@@ -178,7 +146,7 @@ void add_calibrate_verb(CLI::App& app) {
       ->excludes(repetitions);
   verb->add_flag("--json", flags->json, "Print measurements and fits as JSON");
   verb->footer("Example: mpirun -n 4 spdkfac calibrate --out cluster.json");
-  verb->callback([flags] { run_or_end_job(*flags); });
+  verb->callback([flags] { run_on_ranks([&] { run_calibration(*flags); }); });
 }
 
 }  // namespace spdkfac::cli

@@ -14,8 +14,8 @@
 
 namespace spdkfac::cli {
 
-// The flags that `plan` and `simulate` share: which model, which cluster, how many workers, which
-// algorithm. Flags are bound to members, so an object must outlive the parsing.
+// The flags that `plan`, `simulate` and `advise` share: which model, which cluster, how many
+// workers, which algorithm. Flags are bound to members, so an object must outlive the parsing.
 class Inputs {
  public:
   void add_to(CLI::App& verb);

@@ -50,9 +50,11 @@ int main(int argc, char** argv) {
   app.get_formatter()->column_width(34);
   spdkfac::cli::add_plan_verb(app);
   spdkfac::cli::add_simulate_verb(app);
+  spdkfac::cli::add_advise_verb(app);
   spdkfac::cli::add_models_verb(app);
   spdkfac::cli::add_clusters_verb(app);
   spdkfac::cli::add_algorithms_verb(app);
+  spdkfac::cli::add_report_verb(app);
   spdkfac::cli::add_torch_verbs(app);
   app.footer("'spdkfac VERB --help' lists the flags of a verb.");
   try {

@@ -8,6 +8,15 @@
 
 namespace spdkfac::cli {
 
+std::vector<std::string> compared_algorithms() {
+  std::vector<std::string> names;
+  for (const AlgorithmInfo& info : named_algorithms()) {
+    if (info.name != "kfac" && info.name != "sp-otf") names.push_back(info.name);
+  }
+  names.emplace_back(kAutoAlgorithm);
+  return names;
+}
+
 Predicted predict(const ModelSpec& model, const CostModel& costs, Plan plan,
                   const SimulationOptions& simulation) {
   Simulation run = simulate(plan, model, costs, simulation);
@@ -24,6 +33,7 @@ Predicted predict(const ModelSpec& model, const CostModel& costs, Plan plan,
   const auto [low, high] = std::minmax_element(run.inverse_load.begin(), run.inverse_load.end());
   p.smallest_inverse_load = *low;
   p.largest_inverse_load = *high;
+  p.inverse_loads = run.inverse_load;
   p.utilisation = utilisation(run.trace);
   plan.predicted = spdkfac::Predicted{p.iteration, p.breakdown};
   result.plan = std::move(plan);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "spdkfac/base/trace.h"
 #include "spdkfac/plan/cost_model.h"
 #include "spdkfac/plan/layer_spec.h"
@@ -15,6 +18,9 @@ struct Predicted {
   Plan plan;              // of the full step, with its own prediction
   Trace trace;            // of the full step
 };
+
+// Every algorithm once, `auto` last: kfac and sp-otf are other names of d-kfac and spd-kfac.
+std::vector<std::string> compared_algorithms();
 
 // Plans and simulates one algorithm, `auto` included.
 Predicted predict(const ModelSpec& model, const CostModel& costs, int world,

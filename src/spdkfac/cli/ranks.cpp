@@ -4,14 +4,16 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <thread>
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include "spdkfac/base/error.h"
 #include "spdkfac/comm/agreement.h"
+#include "spdkfac/comm/clock_offset.h"
+#include "spdkfac/comm/exchange.h"
 #include "spdkfac/comm/mpi.h"
 #include "spdkfac/comm/nccl.h"
 
@@ -22,20 +24,21 @@ CommOptions comm_options(const RankOptions& options) {
   return {.timeout = std::chrono::seconds(options.timeout_seconds)};
 }
 
-std::shared_ptr<Communicator> make_control(const RankOptions& options) {
-  if (launched_by_mpi()) return make_mpi_communicator(comm_options(options));
-  if (options.backend == "nccl") {
+std::shared_ptr<Communicator> make_control(const RankOptions& options, at::Device device) {
+  const bool nccl = options.backend == "nccl";
+  if (nccl && !launched_by_mpi()) {
     throw ConfigError("flags: --backend nccl needs several ranks; start the program by mpirun");
   }
+  if (nccl && !device.is_cuda()) {
+    throw ConfigError("flags: --backend nccl and --device cpu do not go together; drop one");
+  }
+  if (launched_by_mpi()) return make_mpi_communicator(comm_options(options));
   return make_local_communicator();
 }
 
 std::shared_ptr<Communicator> make_data(const RankOptions& options, at::Device device,
                                         const std::shared_ptr<Communicator>& control) {
   if (options.backend != "nccl") return control;
-  if (!device.is_cuda()) {
-    throw ConfigError("flags: --backend nccl and --device cpu do not go together; drop one");
-  }
   return make_nccl_communicator(control, device, comm_options(options));
 }
 
@@ -64,8 +67,21 @@ void end_all_ranks(const std::exception& error) {
   abort_job(dynamic_cast<const ConfigError*>(&error) ? kUsageMistake : kFailedRun);
 }
 
+void run_on_ranks(const std::function<void()>& body) {
+  try {
+    try {
+      body();
+    } catch (const c10::Error& error) {
+      throw Error(fmt::format("torch: {}", error.what_without_backtrace()));
+    }
+  } catch (const std::exception& error) {
+    if (launched_by_mpi()) end_all_ranks(error);
+    throw;
+  }
+}
+
 Ranks::Ranks(const RankOptions& options, at::Device device)
-    : control_(make_control(options)),
+    : control_(make_control(options, device)),
       communicator_(make_data(options, device, control_)),
       stop_(at::zeros({1})) {}
 
@@ -80,16 +96,19 @@ std::vector<double> Ranks::sum(const std::vector<double>& values) const {
   return {tensor.const_data_ptr<double>(), tensor.const_data_ptr<double>() + tensor.numel()};
 }
 
-std::string Ranks::from_first(const std::string& text) const {
-  if (alone()) return text;
-  const at::Tensor size = at::full({1}, static_cast<std::int64_t>(text.size()), at::kLong);
-  control_->broadcast_async(size, 0, "size of a text").wait();
-  if (size.item<std::int64_t>() == 0) return "";
-  const at::Tensor bytes = at::empty({size.item<std::int64_t>()}, at::kByte);
-  if (first()) std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
-  control_->broadcast_async(bytes, 0, "text").wait();
-  return {static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()};
+std::vector<double> Ranks::largest(const std::vector<double>& values) const {
+  return largest_of_ranks(*control_, at::kCPU, values);
 }
+
+std::string Ranks::from_first(const std::string& text) const {
+  return text_of_rank_zero(*control_, at::kCPU, text);
+}
+
+std::vector<std::string> Ranks::texts(const std::string& mine) const {
+  return texts_of_ranks(*control_, at::kCPU, mine);
+}
+
+Seconds Ranks::clock_offset() const { return spdkfac::clock_offset(*control_); }
 
 at::Tensor Ranks::gather_bytes(const at::Tensor& bytes) const {
   const at::Tensor mine = bytes.contiguous();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +19,10 @@ int rank_on_host();
 
 // Prints what went wrong on this rank and ends all ranks of the job, which could not know of it.
 [[noreturn]] void end_all_ranks(const std::exception& error);
+
+// Runs what may be on several ranks: a rank that fails takes the others along, which would wait for
+// it, and errors of torch are told without their stack.
+void run_on_ranks(const std::function<void()>& body);
 
 // The processes of a run: those of mpirun, or this one alone. What all ranks must do alike is asked
 // here, so that the trainer reads as for one.
@@ -37,8 +42,14 @@ class Ranks {
   void require_same(const std::string& what, const std::string& value) const;
   // The sums of these numbers over the ranks.
   std::vector<double> sum(const std::vector<double>& values) const;
+  // Number by number the largest of the ranks.
+  std::vector<double> largest(const std::vector<double>& values) const;
   // The text of the first rank.
   std::string from_first(const std::string& text) const;
+  // The texts of all ranks, by rank.
+  std::vector<std::string> texts(const std::string& mine) const;
+  // How far this rank's clock is ahead of the first one's.
+  Seconds clock_offset() const;
   // Row r: the bytes of rank r.
   at::Tensor gather_bytes(const at::Tensor& bytes) const;
   // Averages buffers of floating point, such as batch statistics.

@@ -59,16 +59,6 @@ std::vector<int> parse_sweep(const std::string& text) {
   return worlds;
 }
 
-// Every algorithm once: kfac and sp-otf are other names of d-kfac and spd-kfac.
-std::vector<std::string> compared_algorithms() {
-  std::vector<std::string> names;
-  for (const AlgorithmInfo& info : named_algorithms()) {
-    if (info.name != "kfac" && info.name != "sp-otf") names.push_back(info.name);
-  }
-  names.emplace_back(kAutoAlgorithm);
-  return names;
-}
-
 struct SimulateVerb {
   Inputs inputs;
   bool compare = false;

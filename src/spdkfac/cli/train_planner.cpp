@@ -11,11 +11,14 @@
 namespace spdkfac::cli {
 namespace {
 
+std::filesystem::path cluster_file(const RankOptions& options, const std::string& otherwise) {
+  if (!options.cluster_file.empty()) return options.cluster_file;
+  return data_file("clusters", options.cluster.empty() ? otherwise : options.cluster,
+                   ", or give a file with --cluster-file");
+}
+
 CostModel read_costs(const RankOptions& options, int world) {
-  const std::filesystem::path file =
-      options.cluster_file.empty()
-          ? data_file("clusters", options.cluster, ", or give a file with --cluster-file")
-          : std::filesystem::path(options.cluster_file);
+  const std::filesystem::path file = cluster_file(options, "");
   const CostModel costs = read_cluster(file);
   if (costs.world != world) {
     throw ConfigError(fmt::format(
@@ -23,12 +26,6 @@ CostModel read_costs(const RankOptions& options, int world) {
         costs.world, world, options.cluster_file.empty() ? "--cluster" : "--cluster-file"));
   }
   return costs;
-}
-
-Planner planner_of_costs(const CostModel& costs, int world, const PlanOptions& options) {
-  return [costs, world, options](const ModelSpec& model, StepKind step) {
-    return make_best_plan(model, costs, world, options, step);
-  };
 }
 
 // The file holds the plan of a full step; steps between refreshes follow its options.
@@ -46,6 +43,10 @@ Planner planner_of_file(const std::string& path, int world) {
 
 }  // namespace
 
+CostModel simulated_cluster(const RankOptions& options) {
+  return read_cluster(cluster_file(options, "paper-64x2080ti"));
+}
+
 CostModel costs_of_ranks(const RankOptions& options, const Ranks& ranks, at::Device device,
                          const std::function<void(const std::string&)>& say) {
   if (!options.cluster.empty() || !options.cluster_file.empty()) {
@@ -62,6 +63,12 @@ CostModel costs_of_ranks(const RankOptions& options, const Ranks& ranks, at::Dev
                                    "anew)",
                                    quick.file.string()));
   return std::move(quick.costs);
+}
+
+Planner planner_of_costs(const CostModel& costs, int world, const PlanOptions& options) {
+  return [costs, world, options](const ModelSpec& model, StepKind step) {
+    return make_best_plan(model, costs, world, options, step);
+  };
 }
 
 Distribution make_distribution(const TrainOptions& options, const Ranks& ranks, at::Device device,

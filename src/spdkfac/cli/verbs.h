@@ -8,9 +8,11 @@ namespace spdkfac::cli {
 // Each adds one verb with its flags and help; the verb runs when the command line was parsed.
 void add_plan_verb(CLI::App& app);
 void add_simulate_verb(CLI::App& app);
+void add_advise_verb(CLI::App& app);
 void add_models_verb(CLI::App& app);
 void add_clusters_verb(CLI::App& app);
 void add_algorithms_verb(CLI::App& app);
+void add_report_verb(CLI::App& app);
 
 // The verbs on LibTorch, below; or, in the program without it, their names and help only.
 void add_torch_verbs(CLI::App& app);
@@ -21,7 +23,7 @@ void forward_torch_verb(int argc, char** argv);
 constexpr const char* kCalibrateHelp = "Measure this machine or cluster, for --cluster-file";
 constexpr const char* kDescribeHelp = "Write the layer table of a model";
 constexpr const char* kTrainHelp = "Train a model with SGD, Adam or K-FAC";
-constexpr const char* kBenchHelp = "Measure training steps";
+constexpr const char* kBenchHelp = "The paper's experiments, measured or simulated";
 void add_calibrate_verb(CLI::App& app);
 void add_describe_verb(CLI::App& app);
 void add_bench_verb(CLI::App& app);

@@ -8,22 +8,13 @@
 #include <fmt/format.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/base/hash.h"
 
 namespace spdkfac {
 namespace {
 
 constexpr std::size_t kShownBytes = 200;
 constexpr std::size_t kShownRanks = 8;
-
-// FNV-1a: the same on every machine and with every library.
-std::uint64_t hash(const std::string& value) {
-  std::uint64_t result = 0xcbf29ce484222325;
-  for (const char c : value) {
-    result ^= static_cast<unsigned char>(c);
-    result *= 0x100000001b3;
-  }
-  return result;
-}
 
 std::string shortened(const std::string& value) {
   if (value.size() <= kShownBytes) return value;
@@ -42,7 +33,7 @@ std::string listed(const std::vector<std::int64_t>& ranks) {
 }  // namespace
 
 void require_same(Communicator& communicator, const std::string& what, const std::string& value) {
-  at::Tensor mine = at::full({1}, static_cast<std::int64_t>(hash(value)), at::kLong);
+  at::Tensor mine = at::full({1}, static_cast<std::int64_t>(fnv1a(value)), at::kLong);
   at::Tensor all = at::empty({communicator.size(), 1}, at::kLong);
   communicator.all_gather_async(mine, all, "agreement on " + what).wait();
   const auto* hashes = all.const_data_ptr<std::int64_t>();

@@ -14,7 +14,7 @@ namespace spdkfac {
 // Lets another communicator do the work, but an operation ends only when it would have ended on a
 // slower link: a channel that carries one operation at a time, first in first out, each for the
 // time that `duration` gives. So one machine can stand for a rank of a cluster.
-// wait() sleeps on the host until then, for CUDA tensors too; span() is that on the channel.
+// wait() sleeps on the host until then; span() is the time on the channel.
 class EmulatedLink final : public Communicator {
  public:
   using Duration = std::function<Seconds(Operation operation, std::int64_t elements)>;
@@ -30,5 +30,11 @@ class EmulatedLink final : public Communicator {
   Duration duration_;
   std::chrono::steady_clock::time_point channel_free_;
 };
+
+// The same for tensors of `device`. On a GPU the channel is a stream of its own: an operation takes
+// its time there, from when its tensor is ready, and the host never waits.
+std::shared_ptr<Communicator> make_emulated_link(std::shared_ptr<Communicator> inner,
+                                                 EmulatedLink::Duration duration,
+                                                 at::Device device);
 
 }  // namespace spdkfac

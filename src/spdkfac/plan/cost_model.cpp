@@ -99,15 +99,17 @@ CollectiveCost::CollectiveCost(Seconds alpha, Seconds beta, Seconds per_tensor)
 CollectiveCost::CollectiveCost(CostTable table, Seconds per_tensor)
     : per_tensor_(per_tensor), table_(std::move(table)) {}
 
-CollectiveCost CollectiveCost::scaled(double alpha_factor, double beta_factor) const {
-  if (!table_) return {alpha_ * alpha_factor, beta_ * beta_factor, per_tensor_};
+CollectiveCost CollectiveCost::scaled(double alpha_factor, double beta_factor,
+                                      double per_tensor_factor) const {
+  const Seconds per_tensor = per_tensor_ * per_tensor_factor;
+  if (!table_) return {alpha_ * alpha_factor, beta_ * beta_factor, per_tensor};
   // The first entry stands for the start-up time, what exceeds it for the transfer.
   auto points = table_->points();
   const Seconds start = points.front().second;
   for (auto& [elements, seconds] : points) {
     seconds = start * alpha_factor + (seconds - start) * beta_factor;
   }
-  return CollectiveCost(CostTable(std::move(points)), per_tensor_);
+  return CollectiveCost(CostTable(std::move(points)), per_tensor);
 }
 
 Seconds inverse_time(const InverseCost& cost, std::int64_t dim) {

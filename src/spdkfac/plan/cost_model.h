@@ -43,8 +43,9 @@ class CollectiveCost {
   }
   // The start-up time α that a message saves by joining another; a table's first entry.
   Seconds startup() const { return table_ ? table_->points().front().second : alpha_; }
-  // The same collective on another number of workers: start-up and transfer scaled apart.
-  CollectiveCost scaled(double alpha_factor, double beta_factor) const;
+  // Start-up and transfer scaled apart, as on another number of workers or another network.
+  CollectiveCost scaled(double alpha_factor, double beta_factor,
+                        double per_tensor_factor = 1) const;
 
   Seconds alpha() const { return alpha_; }
   Seconds beta() const { return beta_; }
@@ -109,6 +110,8 @@ struct CostModel {
   Overheads overheads;
   AlphaScaling alpha_scaling = AlphaScaling::kLog;
   std::optional<std::int64_t> nct_below;
+  // 32-bit words of a factor's element in a message. Not in files: only advice asks what less does.
+  double factor_width = 1;
   std::string source;
   std::map<std::string, std::string> provenance;
 

@@ -1,23 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/plan/plan.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "spdkfac/base/check.h"
+#include "spdkfac/base/hash.h"
 
 namespace spdkfac {
-namespace {
-
-// FNV-1a, 64 bits: stable across compilers and machines, which std::hash is not.
-std::uint64_t fnv1a(std::string_view text) {
-  std::uint64_t hash = 14695981039346656037ULL;
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  }
-  return hash;
-}
-
-}  // namespace
 
 MemberSize member_size(const LayerSpec& layer, TensorKind kind) {
   switch (kind) {
@@ -31,6 +22,16 @@ MemberSize member_size(const LayerSpec& layer, TensorKind kind) {
       return {2, 1};
   }
   SPDKFAC_CHECK(false, "unknown TensorKind");
+}
+
+std::string describe(const Message& message) {
+  const Member& first = message.members.front();
+  const bool mixed = std::any_of(message.members.begin(), message.members.end(),
+                                 [&](const Member& m) { return m.kind != first.kind; });
+  return fmt::format("{} {} {}..{}",
+                     message.route.op == CollectiveOp::kReduce ? "reduce" : "all_reduce",
+                     mixed ? "mixed" : name_of(tensor_kind_names(), first.kind), first.layer,
+                     message.members.back().layer);
 }
 
 std::vector<ExchangeStep> exchange_steps(const Plan& plan, const ModelSpec& model) {

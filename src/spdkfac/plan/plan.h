@@ -76,6 +76,9 @@ struct Plan {
   std::string digest() const;
 };
 
+// A message as logs, traces and errors name it: all_reduce factor_a 3..7.
+std::string describe(const Message& message);
+
 // What `member` adds to a message.
 struct MemberSize {
   std::int64_t elements = 0;

@@ -144,34 +144,53 @@ std::string join_factors(const std::vector<std::string>& factors, bool full) {
   return fmt::format("{} and {} more", fmt::join(first, " "), factors.size() - kSummaryFactors);
 }
 
-std::string owners_text(const Plan& plan, const CostModel& costs, bool full) {
+struct Loads {
   Load everywhere;
   std::map<int, Load> owned;
-  std::size_t gradients = 0;
+  std::size_t gradients = 0;  // factors whose owner sends the gradient
+};
+
+Loads loads_of(const Plan& plan, const CostModel& costs) {
+  Loads loads;
   for (const FactorPlacement& factor : plan.factors) {
-    Load& load = factor.owner ? owned[*factor.owner] : everywhere;
+    Load& load = factor.owner ? loads.owned[*factor.owner] : loads.everywhere;
     load.inverses += costs.inverse_time(factor.dim);
     load.factors.push_back(factor_label(factor));
-    if (factor.sends_gradient) ++gradients;
+    if (factor.sends_gradient) ++loads.gradients;
   }
+  return loads;
+}
+
+std::string everywhere_text(const Loads& loads) {
+  if (loads.everywhere.factors.empty()) return "";
+  return fmt::format("  every worker inverts {}: {:.1f} ms\n", loads.everywhere.factors.size(),
+                     1e3 * loads.everywhere.inverses.value());
+}
+
+std::string owned_text(const Plan& plan, const Loads& loads) {
+  if (loads.owned.empty()) return "";
+  const std::size_t everywhere = loads.everywhere.factors.size();
+  return fmt::format("  {} owned by {} of {} workers; owners send {}\n",
+                     plan.factors.size() - everywhere, loads.owned.size(), plan.world,
+                     loads.gradients == 0 ? "inverses"
+                     : loads.gradients + everywhere == plan.factors.size()
+                         ? "gradients"
+                         : "gradients or inverses");
+}
+
+std::string owners_text(const Plan& plan, const CostModel& costs, bool full) {
+  const Loads loads = loads_of(plan, costs);
   std::string text =
       fmt::format("\nfactors: {}, written A or G, layer, (dimension)\n", plan.factors.size());
-  if (!everywhere.factors.empty()) {
-    text += fmt::format("  every worker inverts {}: {:.1f} ms\n", everywhere.factors.size(),
-                        1e3 * everywhere.inverses.value());
-  }
-  if (full && !everywhere.factors.empty()) {
+  text += everywhere_text(loads);
+  if (full && !loads.everywhere.factors.empty()) {
     Wrapped lines("    ");
-    for (const std::string& factor : everywhere.factors) lines.add(factor, " ");
+    for (const std::string& factor : loads.everywhere.factors) lines.add(factor, " ");
     text += lines.text();
   }
+  text += owned_text(plan, loads);
+  const auto& owned = loads.owned;
   if (owned.empty()) return text;
-  text += fmt::format("  {} owned by {} of {} workers; owners send {}\n",
-                      plan.factors.size() - everywhere.factors.size(), owned.size(), plan.world,
-                      gradients == 0 ? "inverses"
-                      : gradients + everywhere.factors.size() == plan.factors.size()
-                          ? "gradients"
-                          : "gradients or inverses");
   Seconds largest(0);
   for (const auto& [rank, load] : owned) largest = std::max(largest, load.inverses);
   Table table({{"rank"}, {"ms"}, {"", Table::Align::kLeft}, {"owns", Table::Align::kLeft}});
@@ -187,9 +206,7 @@ std::string owners_text(const Plan& plan, const CostModel& costs, bool full) {
   return text;
 }
 
-}  // namespace
-
-std::string plan_text(const Plan& plan, const ModelSpec& model, const CostModel& costs, bool full) {
+std::string heading(const Plan& plan, const ModelSpec& model, const CostModel& costs) {
   std::string text = fmt::format("{} for {} ({} layers, batch {}) on {} worker{} of {}\n",
                                  plan.algorithm, model.name, model.layers.size(), model.batch,
                                  plan.world, plan.world == 1 ? "" : "s", costs.name);
@@ -208,7 +225,13 @@ std::string plan_text(const Plan& plan, const ModelSpec& model, const CostModel&
   if (plan.predicted) {
     text += fmt::format("predicted iteration {:.1f} ms\n", 1e3 * plan.predicted->iteration.value());
   }
-  text += '\n';
+  return text;
+}
+
+}  // namespace
+
+std::string plan_text(const Plan& plan, const ModelSpec& model, const CostModel& costs, bool full) {
+  std::string text = heading(plan, model, costs) + "\n";
   if (plan.messages.empty()) {
     text += "messages: none, nothing travels\n";
   } else {
@@ -216,6 +239,16 @@ std::string plan_text(const Plan& plan, const ModelSpec& model, const CostModel&
   }
   if (!plan.factors.empty()) text += owners_text(plan, costs, full);
   return text;
+}
+
+std::string plan_summary(const Plan& plan, const ModelSpec& model, const CostModel& costs) {
+  std::int64_t elements = 0;
+  for (const Message& message : plan.messages) elements += message.elements;
+  const Loads loads = loads_of(plan, costs);
+  return heading(plan, model, costs) +
+         fmt::format("messages: {}, {} M elements\nfactors: {}\n", plan.messages.size(),
+                     millions(elements), plan.factors.size()) +
+         everywhere_text(loads) + owned_text(plan, loads);
 }
 
 }  // namespace spdkfac

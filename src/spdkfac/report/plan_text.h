@@ -14,4 +14,7 @@ namespace spdkfac {
 // plan's world.
 std::string plan_text(const Plan& plan, const ModelSpec& model, const CostModel& costs, bool full);
 
+// The same in a few lines: sizes and numbers, no names.
+std::string plan_summary(const Plan& plan, const ModelSpec& model, const CostModel& costs);
+
 }  // namespace spdkfac

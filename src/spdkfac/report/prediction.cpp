@@ -52,6 +52,14 @@ std::string utilisation_text(const Prediction& p) {
 
 }  // namespace
 
+Seconds average_wait(const Prediction& p) {
+  Seconds sum(0);
+  for (const RankUtilisation& rank : p.utilisation) {
+    sum += p.full_step - (rank.compute + rank.channel - rank.hidden);
+  }
+  return p.utilisation.empty() ? sum : sum / static_cast<double>(p.utilisation.size());
+}
+
 std::string_view category_title(Category category) {
   constexpr std::string_view kTitles[kCategoryCount] = {"FF&BP",       "GradComm",    "FactorComp",
                                                         "FactorComm",  "InverseComp", "InverseComm",

@@ -21,11 +21,15 @@ struct Prediction {
   Seconds iteration;
   CategoryTimes breakdown;
   double bytes_per_worker = 0;
-  Seconds largest_inverse_load;  // of any worker, in a step that inverts
+  std::vector<Seconds> inverse_loads;  // by worker, in a step that inverts
+  Seconds largest_inverse_load;
   Seconds smallest_inverse_load;
   std::vector<RankUtilisation> utilisation;  // per rank, of a full step
   Seconds full_step;                         // the iteration that utilisation speaks of
 };
+
+// What a worker on average waits for others in a full step: it neither computes nor communicates.
+Seconds average_wait(const Prediction& prediction);
 
 // The words for a category in tables: FF&BP, GradComm, … as in the paper.
 std::string_view category_title(Category category);

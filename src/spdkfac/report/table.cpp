@@ -29,6 +29,16 @@ void Table::add_row(std::vector<std::string> cells) {
   rows_.push_back(std::move(cells));
 }
 
+void Table::drop_empty_columns() {
+  for (std::size_t column = columns_.size(); column-- > 0;) {
+    const auto empty = [&](const auto& row) { return row[column].empty(); };
+    if (!std::all_of(rows_.begin(), rows_.end(), empty)) continue;
+    const auto place = static_cast<std::ptrdiff_t>(column);
+    columns_.erase(columns_.begin() + place);
+    for (auto& row : rows_) row.erase(row.begin() + place);
+  }
+}
+
 std::string Table::text() const {
   std::vector<std::size_t> widths;
   for (std::size_t c = 0; c < columns_.size(); ++c) {

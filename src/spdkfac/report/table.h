@@ -20,6 +20,8 @@ class Table {
   // One cell for each column.
   void add_row(std::vector<std::string> cells);
   std::size_t rows() const { return rows_.size(); }
+  // Leaves out the columns in which no row has anything.
+  void drop_empty_columns();
 
   // Title line, a rule, one line a row; columns two spaces apart; no trailing blanks.
   std::string text() const;

@@ -21,16 +21,6 @@ std::int64_t aligned(std::int64_t elements) {
 
 }  // namespace
 
-std::string describe(const Message& message) {
-  const Member& first = message.members.front();
-  const bool mixed = std::any_of(message.members.begin(), message.members.end(),
-                                 [&](const Member& m) { return m.kind != first.kind; });
-  return fmt::format("{} {} {}..{}",
-                     message.route.op == CollectiveOp::kReduce ? "reduce" : "all_reduce",
-                     mixed ? "mixed" : name_of(tensor_kind_names(), first.kind), first.layer,
-                     message.members.back().layer);
-}
-
 MessagePipeline::MessagePipeline(const Plan& plan, const ModelSpec& model,
                                  Communicator& communicator)
     : communicator_(communicator) {
@@ -40,7 +30,8 @@ MessagePipeline::MessagePipeline(const Plan& plan, const ModelSpec& model,
     for (const Member& member : message.members) {
       const std::int64_t elements =
           member_size(model.layers[static_cast<std::size_t>(member.layer)], member.kind).elements;
-      places_[key(member)] = {messages_.size(), inside, elements};
+      index_[key(member)] = places_.size();
+      places_.push_back({messages_.size(), inside, elements, false});
       inside += elements;
     }
     SPDKFAC_CHECK(inside - offset == message.elements, "a message's members differ from its size");
@@ -57,21 +48,23 @@ std::int64_t MessagePipeline::elements(const Plan& plan) {
 
 void MessagePipeline::use_memory(const at::Tensor& memory) { memory_ = memory; }
 
-const MessagePipeline::Place& MessagePipeline::place(const Member& member) const {
-  const auto found = places_.find(key(member));
-  SPDKFAC_CHECK(found != places_.end(), "a tensor that the plan does not send");
+std::size_t MessagePipeline::index_of(const Member& member) const {
+  const auto found = index_.find(key(member));
+  SPDKFAC_CHECK(found != index_.end(), "a tensor that the plan does not send");
   return found->second;
 }
 
 at::Tensor MessagePipeline::slot(const Member& member) const {
-  const Place& where = place(member);
+  const Place& where = places_[index_of(member)];
   return memory_.narrow(0, where.offset, where.elements);
 }
 
-bool MessagePipeline::is_ready(const Member& member) const { return place(member).ready; }
+bool MessagePipeline::is_ready(const Member& member) const {
+  return places_[index_of(member)].ready;
+}
 
 void MessagePipeline::ready(const Member& member) {
-  Place& where = const_cast<Place&>(place(member));
+  Place& where = places_[index_of(member)];
   SPDKFAC_CHECK(!std::exchange(where.ready, true), "a tensor is ready twice in a step");
   --messages_[where.message].missing;
   for (; next_ < messages_.size() && messages_[next_].missing == 0; ++next_) {
@@ -98,7 +91,7 @@ void MessagePipeline::reset() {
     launch.missing = launch.message.members.size();
     launch.work = Work();
   }
-  for (auto& [member, where] : places_) where.ready = false;
+  for (Place& where : places_) where.ready = false;
   next_ = 0;
 }
 

@@ -25,7 +25,7 @@ class MessagePipeline {
   static std::int64_t elements(const Plan& plan);
   void use_memory(const at::Tensor& memory);
 
-  bool contains(const Member& member) const { return places_.contains(key(member)); }
+  bool contains(const Member& member) const { return index_.contains(key(member)); }
   // Where a member's elements go; they must be there before ready().
   at::Tensor slot(const Member& member) const;
   // Marks a member and launches what may leave now. Once per step.
@@ -58,17 +58,15 @@ class MessagePipeline {
   };
   using Key = std::pair<TensorKind, int>;
   static Key key(const Member& member) { return {member.kind, member.layer}; }
-  const Place& place(const Member& member) const;
+  std::size_t index_of(const Member& member) const;
   Work launch(const Launch& launch) const;
 
   Communicator& communicator_;
   std::vector<Launch> messages_;
-  std::map<Key, Place> places_;
+  std::map<Key, std::size_t> index_;  // into places_
+  std::vector<Place> places_;
   at::Tensor memory_;
   std::size_t next_ = 0;
 };
-
-// A message as logs, traces and errors name it: all_reduce factor_a 3..7.
-std::string describe(const Message& message);
 
 }  // namespace spdkfac

@@ -547,6 +547,10 @@ void Preconditioner::start_trace() { impl_->trace.restart(impl_->layers.front().
 
 Trace Preconditioner::trace() { return impl_->trace.trace(); }
 
+std::chrono::steady_clock::time_point Preconditioner::trace_begin() const {
+  return impl_->trace.begin();
+}
+
 void Preconditioner::save(torch::serialize::OutputArchive& archive) { impl_->save(archive); }
 
 void Preconditioner::load(torch::serialize::InputArchive& archive) { impl_->load(archive); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -69,6 +70,8 @@ class Preconditioner {
   // start_trace().
   void start_trace();
   Trace trace();
+  // When that began, on this host's clock.
+  std::chrono::steady_clock::time_point trace_begin() const;
 
   // Everything that the next steps depend on. A state of another model or of other options is a
   // ConfigError that says what differs; one of another number of ranks is as good as any. With

@@ -270,7 +270,14 @@ void StepSchedule::start_exchange(std::size_t index) {
   Exchanged exchanged{.step = &exchange, .buffer = {}, .work = Work(), .name = {}};
   if (exchange.gradients) {
     exchanged.buffer = memory_.narrow(0, step().exchange_offsets[index], exchange.elements);
-    if (root) send_gradients(exchange, exchanged.buffer);
+    if (root) {
+      for_each_part(exchange, exchanged.buffer,
+                    [&](std::size_t layer, const at::Tensor& gradients, const at::Tensor& inner) {
+                      inner_[layer] = bank_.precondition(layer);
+                      fill_gradient(layer, gradients);
+                      write_inner(inner_[layer], inner);
+                    });
+    }
   } else {
     // Where the factor has been; it is not needed any more.
     exchanged.buffer = step().pipeline->slot(factor_member(factor.layer, factor.side));
@@ -295,19 +302,19 @@ std::vector<int> StepSchedule::layers_of(const ExchangeStep& exchange) const {
   return layers;
 }
 
-void StepSchedule::send_gradients(const ExchangeStep& exchange, at::Tensor buffer) {
+void StepSchedule::for_each_part(
+    const ExchangeStep& exchange, const at::Tensor& buffer,
+    const std::function<void(std::size_t, const at::Tensor&, const at::Tensor&)>& visit) {
   const std::vector<int> layers = layers_of(exchange);
   std::int64_t inner =
       exchange.elements - kInnerElements * static_cast<std::int64_t>(layers.size());
   std::int64_t offset = 0;
   for (const int plan_layer : layers) {
     const std::size_t layer = bank_layer(plan_layer);
-    inner_[layer] = bank_.precondition(layer);
     std::int64_t elements = 0;
     for (const at::Tensor& parameter : parameters_[layer]) elements += parameter.numel();
-    fill_gradient(layer, buffer.narrow(0, offset, elements));
+    visit(layer, buffer.narrow(0, offset, elements), buffer.narrow(0, inner, kInnerElements));
     offset += elements;
-    write_inner(inner_[layer], buffer.narrow(0, inner, kInnerElements));
     inner += kInnerElements;
   }
 }
@@ -328,19 +335,11 @@ void StepSchedule::finish_exchange(const Exchanged& exchanged) {
     unpack_upper(exchanged.buffer, state.inverse->value);
     return;
   }
-  const std::vector<int> layers = layers_of(exchange);
-  std::int64_t inner =
-      exchange.elements - kInnerElements * static_cast<std::int64_t>(layers.size());
-  std::int64_t offset = 0;
-  for (const int plan_layer : layers) {
-    const std::size_t layer = bank_layer(plan_layer);
-    std::int64_t elements = 0;
-    for (const at::Tensor& parameter : parameters_[layer]) elements += parameter.numel();
-    take_gradient(layer, exchanged.buffer.narrow(0, offset, elements), 1);
-    offset += elements;
-    inner_[layer] = read_inner(exchanged.buffer.narrow(0, inner, kInnerElements));
-    inner += kInnerElements;
-  }
+  for_each_part(exchange, exchanged.buffer,
+                [&](std::size_t layer, const at::Tensor& gradients, const at::Tensor& inner) {
+                  take_gradient(layer, gradients, 1);
+                  inner_[layer] = read_inner(inner);
+                });
 }
 
 std::vector<at::Tensor> StepSchedule::exchange() {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -108,7 +109,10 @@ class StepSchedule {
   void invert_and_exchange();
   void start_exchange(std::size_t index);
   std::vector<int> layers_of(const ExchangeStep& exchange) const;
-  void send_gradients(const ExchangeStep& exchange, at::Tensor buffer);
+  // Where each layer's gradients and its ⟨V, ∇W⟩ lie in the buffer of a broadcast of gradients.
+  void for_each_part(const ExchangeStep& exchange, const at::Tensor& buffer,
+                     const std::function<void(std::size_t layer, const at::Tensor& gradients,
+                                              const at::Tensor& inner)>& visit);
   void finish_exchange(const Exchanged& exchanged);
   void record_channel();
   void move_home(const Homes& homes);

@@ -55,6 +55,10 @@ class StepTrace {
   void add_channel(Category category, const std::string& name,
                    const std::optional<OperationSpan>& span);
 
+  // When it began, on this host's clock.
+  TimeMark::Clock::time_point begin() const {
+    return finished_.begin ? finished_.begin->time : TimeMark::Clock::time_point();
+  }
   // The last finished step; waits for the GPU. Empty before.
   Trace trace() const;
 

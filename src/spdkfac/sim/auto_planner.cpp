@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include "spdkfac/base/check.h"
 #include "spdkfac/plan/planner.h"
 #include "spdkfac/sim/simulator.h"
 
@@ -129,18 +130,35 @@ std::vector<StepShare> refresh_cycle(const PlanOptions& options) {
   return cycle;
 }
 
-Seconds average_iteration(const ModelSpec& model, const CostModel& costs, int world,
-                          const PlanOptions& options) {
+std::vector<Plan> cycle_plans(const ModelSpec& model, const CostModel& costs, int world,
+                              const PlanOptions& options) {
+  std::vector<Plan> plans;
+  for (const StepShare& share : refresh_cycle(options)) {
+    plans.push_back(make_plan(model, costs, world, options, share.step));
+  }
+  return plans;
+}
+
+Seconds average_iteration(const ModelSpec& model, const CostModel& costs,
+                          std::span<const Plan> cycle) {
   SimulationOptions without_trace;
   without_trace.trace = false;
   Seconds total(0);
   std::int64_t steps = 0;
-  for (const auto& [step, count] : refresh_cycle(options)) {
-    const Plan plan = make_plan(model, costs, world, options, step);
-    total += simulate(plan, model, costs, without_trace).iteration * static_cast<double>(count);
-    steps += count;
+  SPDKFAC_CHECK(!cycle.empty(), "a cycle without steps");
+  const std::vector<StepShare> shares = refresh_cycle(cycle.front().options);
+  SPDKFAC_CHECK(cycle.size() == shares.size(), "a cycle of other steps");
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    total += simulate(cycle[i], model, costs, without_trace).iteration *
+             static_cast<double>(shares[i].count);
+    steps += shares[i].count;
   }
   return total / static_cast<double>(steps);
+}
+
+Seconds average_iteration(const ModelSpec& model, const CostModel& costs, int world,
+                          const PlanOptions& options) {
+  return average_iteration(model, costs, cycle_plans(model, costs, world, options));
 }
 
 PlanOptions best_options(const ModelSpec& model, const CostModel& costs, int world,

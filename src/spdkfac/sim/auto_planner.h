@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "spdkfac/plan/cost_model.h"
@@ -18,7 +19,13 @@ struct StepShare {
 };
 std::vector<StepShare> refresh_cycle(const PlanOptions& options);
 
+// The plans of a refresh cycle, in the order of refresh_cycle, by any algorithm but `auto`.
+std::vector<Plan> cycle_plans(const ModelSpec& model, const CostModel& costs, int world,
+                              const PlanOptions& options);
+
 // Average simulated iteration over a refresh cycle.
+Seconds average_iteration(const ModelSpec& model, const CostModel& costs,
+                          std::span<const Plan> cycle);
 Seconds average_iteration(const ModelSpec& model, const CostModel& costs, int world,
                           const PlanOptions& options);
 

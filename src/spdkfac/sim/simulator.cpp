@@ -199,16 +199,6 @@ class Simulator {
     return message_time(costs_, message.route, message.elements, tensors);
   }
 
-  std::string describe(const Message& message) const {
-    const Member& first = message.members.front();
-    const bool mixed = std::any_of(message.members.begin(), message.members.end(),
-                                   [&](const Member& m) { return m.kind != first.kind; });
-    return fmt::format("{} {} {}..{}",
-                       message.route.op == CollectiveOp::kReduce ? "reduce" : "all_reduce",
-                       mixed ? "mixed" : name_of(tensor_kind_names(), first.kind), first.layer,
-                       message.members.back().layer);
-  }
-
   void advance(std::size_t worker_index, std::size_t last_task) {
     static constexpr const char* kVerbs[] = {"factor A", "forward", "backward", "factor G"};
     Worker& worker = workers_[worker_index];

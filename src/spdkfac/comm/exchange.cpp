@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spdkfac/calibrate/exchange.h"
+#include "spdkfac/comm/exchange.h"
 
 #include <algorithm>
 #include <cstring>
@@ -31,7 +31,7 @@ std::vector<double> largest_of_ranks(Communicator& communicator, c10::Device dev
   std::copy(values.begin(), values.end(), own.mutable_data_ptr<double>());
   const at::Tensor own_there = own.to(device);
   const at::Tensor all = at::empty({communicator.size(), count}, own_there.options());
-  communicator.all_gather_async(own_there, all, "calibrate: samples").wait();
+  communicator.all_gather_async(own_there, all, "numbers of ranks").wait();
   const at::Tensor largest = all.amax(0).to(at::kCPU).contiguous();
   const double* data = largest.const_data_ptr<double>();
   return {data, data + count};
@@ -40,13 +40,13 @@ std::vector<double> largest_of_ranks(Communicator& communicator, c10::Device dev
 std::string text_of_rank_zero(Communicator& communicator, c10::Device device,
                               const std::string& text) {
   at::Tensor length = at::full({1}, static_cast<std::int64_t>(text.size()), at::kLong).to(device);
-  communicator.broadcast_async(length, 0, "calibrate: length of a text").wait();
+  communicator.broadcast_async(length, 0, "length of a text").wait();
   const auto size = length.item<std::int64_t>();
   const at::Tensor bytes =
       communicator.rank() == 0
           ? bytes_of(text, size, device)
           : at::empty({size}, at::TensorOptions().dtype(at::kByte).device(device));
-  communicator.broadcast_async(bytes, 0, "calibrate: text").wait();
+  communicator.broadcast_async(bytes, 0, "text").wait();
   return text_of(bytes, size);
 }
 
@@ -57,7 +57,7 @@ std::vector<std::string> texts_of_ranks(Communicator& communicator, c10::Device 
   const std::int64_t size = static_cast<std::int64_t>(length[0]) + 1;
   const at::Tensor own = bytes_of(text, size, device);
   const at::Tensor all = at::empty({communicator.size(), size}, own.options());
-  communicator.all_gather_async(own, all, "calibrate: texts").wait();
+  communicator.all_gather_async(own, all, "texts of ranks").wait();
   std::vector<std::string> texts;
   for (std::int64_t rank = 0; rank < all.size(0); ++rank) {
     texts.emplace_back(text_of(all[rank], size).c_str());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spdkfac/cli/step_bench.h"
+#include "spdkfac/cli/bench/step_bench.h"
 
 #include <array>
 #include <chrono>
@@ -9,67 +9,21 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <torch/torch.h>
 
 #include "spdkfac/cli/device.h"
 #include "spdkfac/cli/output.h"
 #include "spdkfac/kfac/symmetric.h"
-#include "spdkfac/models/model.h"
 #include "spdkfac/report/breakdown.h"
 #include "spdkfac/report/statistics.h"
 #include "spdkfac/report/table.h"
-#include "spdkfac/runtime/describe.h"
-#include "spdkfac/runtime/preconditioner.h"
 
 namespace spdkfac::cli {
 namespace {
 
-constexpr double kRate = 1e-4;
 constexpr double kMilli = 1e3;
 
 using Clock = std::chrono::steady_clock;
-
-// One way to train, with its own copy of the model.
-class Variant {
- public:
-  Variant(std::string name, const StepBenchOptions& options, at::Device device,
-          const std::optional<KfacOptions>& kfac)
-      : name_(std::move(name)), device_(device) {
-    torch::manual_seed(1);
-    ModelOptions model;
-    model.width = options.width;
-    model.channels = options.input[0];
-    model_ = make_model(options.model, model);
-    model_->to(device);
-    if (kfac) kfac_ = std::make_unique<Preconditioner>(*model_, *kfac);
-    optimizer_ = std::make_unique<torch::optim::SGD>(model_->parameters(),
-                                                     torch::optim::SGDOptions(kRate).momentum(0.9));
-  }
-
-  double step(const at::Tensor& images, const at::Tensor& labels) {
-    synchronize(device_);
-    const Clock::time_point start = Clock::now();
-    if (kfac_) kfac_->start_trace();
-    optimizer_->zero_grad();
-    torch::nn::functional::cross_entropy(model_->forward(images), labels).backward();
-    if (kfac_) kfac_->step(kRate);
-    optimizer_->step();
-    synchronize(device_);
-    return std::chrono::duration<double>(Clock::now() - start).count();
-  }
-
-  const std::string& name() const { return name_; }
-  Model& model() { return *model_; }
-  Preconditioner& kfac() { return *kfac_; }
-
- private:
-  std::string name_;
-  at::Device device_;
-  std::shared_ptr<Model> model_;
-  std::unique_ptr<Preconditioner> kfac_;
-  std::unique_ptr<torch::optim::Optimizer> optimizer_;
-};
 
 // What torch's products and factorisations take for the layers of a model, without all else.
 class CallsAlone {
@@ -151,27 +105,20 @@ std::int64_t peak_bytes(at::Device device) {
 }  // namespace
 
 StepBenchResult bench_step(const StepBenchOptions& options) {
-  const at::Device device = find_device(options.device);
-  if (options.threads > 0) at::set_num_threads(options.threads);
+  const BenchSetting& setting = options.setting;
+  const at::Device device = find_device(setting.device);
+  if (setting.threads > 0) at::set_num_threads(setting.threads);
   at::globalContext().setAllowTF32CuBLAS(options.tf32);
   at::globalContext().setAllowTF32CuDNN(options.tf32);
   at::globalContext().setBenchmarkCuDNN(true);
-  torch::manual_seed(1);
-  std::vector<std::int64_t> shape = {options.batch};
-  shape.insert(shape.end(), options.input.begin(), options.input.end());
-  const at::TensorOptions tensor = at::TensorOptions().device(device);
-  const at::Tensor images = torch::randn(shape, tensor);
-  const at::Tensor labels = torch::randint(0, model_info(options.model).classes, {options.batch},
-                                           tensor.dtype(at::kLong));
-
+  const Batch batch = random_batch(setting, device, 1);
   StepBenchResult result;
   if (!device.is_cpu()) {
     for (const bool second_order : {false, true}) {
-      Variant variant("", options, device,
-                      second_order ? std::optional(options.kfac) : std::nullopt);
-      variant.step(images, labels);  // the first tries algorithms, with memory for each
+      Trainee trainee(setting, device, second_order ? std::optional(options.kfac) : std::nullopt);
+      trainee.step(batch);  // the first tries algorithms, with memory for each
       at::getDeviceAllocator(device.type())->resetPeakStats(device.index());
-      variant.step(images, labels);
+      trainee.step(batch);
       (second_order ? result.peak_bytes_kfac : result.peak_bytes_sgd) = peak_bytes(device);
     }
   }
@@ -180,32 +127,27 @@ StepBenchResult bench_step(const StepBenchOptions& options) {
   watching.factor_interval = watching.inverse_interval = std::int64_t{1} << 40;
   KfacOptions traced = options.kfac;
   traced.trace = true;
-  std::vector<std::unique_ptr<Variant>> variants;
+  std::vector<std::unique_ptr<Trainee>> trainees;
   const auto add = [&](const char* name, const std::optional<KfacOptions>& kfac) {
-    variants.push_back(std::make_unique<Variant>(name, options, device, kfac));
+    trainees.push_back(std::make_unique<Trainee>(setting, device, kfac));
     result.variants.push_back({name, {}});
   };
   add("sgd", std::nullopt);
   add("capture", watching);
   add("kfac", options.kfac);
   add("kfac traced", traced);
-  variants[1]->kfac().step(kRate);  // the step at which factors would be due, on nothing
-  Model& model = variants[0]->model();
-  CallsAlone calls(
-      describe(
-          options.model, model, [&](at::Tensor x) { return model.forward(std::move(x)); },
-          options.batch, options.input),
-      device);
+  trainees[1]->kfac().step();  // the step at which factors would be due, on nothing
+  CallsAlone calls(describe_setting(setting), device);
 
-  Progress progress("steps", static_cast<std::size_t>(options.warmup + options.steps));
+  Progress progress("steps", static_cast<std::size_t>(options.warmup + setting.steps));
   std::vector<std::vector<double>> parts(kCategoryCount);
-  for (std::int64_t step = 0; step < options.warmup + options.steps; ++step) {
-    for (std::size_t index = 0; index < variants.size(); ++index) {
-      const double seconds = variants[index]->step(images, labels);
+  for (std::int64_t step = 0; step < options.warmup + setting.steps; ++step) {
+    for (std::size_t index = 0; index < trainees.size(); ++index) {
+      const double seconds = trainees[index]->step(batch);
       if (step < options.warmup) continue;
       result.variants[index].seconds.push_back(seconds);
       if (index != 3) continue;
-      const CategoryTimes times = breakdown(variants[index]->kfac().trace(), 0);
+      const CategoryTimes times = breakdown(trainees[index]->kfac().trace(), 0);
       for (std::size_t part = 0; part < kCategoryCount; ++part) {
         parts[part].push_back(times[kCategories[part]].value() * kMilli);
       }
@@ -223,12 +165,13 @@ StepBenchResult bench_step(const StepBenchOptions& options) {
 
 std::string to_text(const StepBenchOptions& options, const StepBenchResult& result) {
   std::string text = fmt::format(
-      "{} (width {}), batch {}, {} on {}{}; {} steps of each, interleaved, after {} to warm up; "
+      "{}{}; {} steps of each, interleaved, after {} to warm up; "
       "factors every {}, inverses every {} steps\n",
-      options.model, options.width, options.batch, fmt::join(options.input, "x"), options.device,
-      options.device == "cpu" ? fmt::format(" ({} threads)", at::get_num_threads())
-                              : std::string(options.tf32 ? " (tf32)" : " (fp32)"),
-      options.steps, options.warmup, options.kfac.factor_interval, options.kfac.inverse_interval);
+      to_text(options.setting),
+      options.setting.device == "cpu" ? fmt::format(" ({} threads)", at::get_num_threads())
+                                      : std::string(options.tf32 ? " (tf32)" : " (fp32)"),
+      options.setting.steps, options.warmup, options.kfac.factor_interval,
+      options.kfac.inverse_interval);
   const double base = quantile(result.variants[0].seconds, 0.5);
   Table times({{"step", Table::Align::kLeft}, {"median ms"}, {"quartiles ms"}, {"x sgd"}});
   for (const StepSamples& variant : result.variants) {
@@ -257,18 +200,10 @@ std::string to_text(const StepBenchOptions& options, const StepBenchResult& resu
 }
 
 Json to_json(const StepBenchOptions& options, const StepBenchResult& result) {
-  Json document = {{"format", "spdkfac.bench-step/1"},
-                   {"model", options.model},
-                   {"width", options.width},
-                   {"batch", options.batch},
-                   {"input", options.input},
-                   {"device", options.device},
-                   {"tf32", options.tf32},
-                   {"threads", at::get_num_threads()},
-                   {"kfac", digest(options.kfac)},
-                   {"seconds", Json::object()},
-                   {"parts_ms", Json::object()},
-                   {"calls_alone_ms", Json::object()}};
+  Json document = to_json(options.setting);
+  document["format"] = "spdkfac.bench-step/1";
+  document["tf32"] = options.tf32;
+  document["kfac"] = digest(options.kfac);
   for (const StepSamples& variant : result.variants)
     document["seconds"][variant.name] = variant.seconds;
   for (const auto& [name, value] : result.parts) document["parts_ms"][name] = value;

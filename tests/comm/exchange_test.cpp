@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spdkfac/calibrate/exchange.h"
+#include "spdkfac/comm/exchange.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -6,19 +6,14 @@
 #include <vector>
 
 #include "spdkfac/base/json.h"
+#include "spdkfac/cli/bench/trainee.h"
 #include "spdkfac/runtime/kfac_options.h"
 
 namespace spdkfac::cli {
 
 struct StepBenchOptions {
-  std::string model = "resnet50";
-  double width = 1;
-  std::vector<std::int64_t> input;  // channels, height, width
-  std::int64_t batch = 0;
-  std::string device = "cpu";
+  BenchSetting setting;
   bool tf32 = false;  // CUDA: products and convolutions in tf32
-  int threads = 0;    // 0: torch's choice
-  std::int64_t steps = 20;
   std::int64_t warmup = 3;
   KfacOptions kfac;
 };

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <memory>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "spdkfac/base/error.h"
+#include "spdkfac/cli/advice_text.h"
+#include "spdkfac/cli/inputs.h"
+#include "spdkfac/cli/output.h"
+#include "spdkfac/cli/predict.h"
+#include "spdkfac/cli/verbs.h"
+
+namespace spdkfac::cli {
+namespace {
+
+struct AdviseVerb {
+  Inputs inputs;
+  bool json = false;
+
+  Scenario scenario() const {
+    const auto models = inputs.models();
+    const auto algorithms = inputs.algorithms({kAutoAlgorithm});
+    if (models.size() != 1 || algorithms.size() != 1) {
+      throw ConfigError(
+          fmt::format("flags: advise judges one plan (got {} models and {} algorithms); name one "
+                      "of each",
+                      models.size(), algorithms.size()));
+    }
+    if (!algorithms[0].second_order()) {
+      throw ConfigError(
+          fmt::format("flags: advise is about K-FAC (got algorithm={}, factor_schedule=none); "
+                      "choose a K-FAC algorithm, or auto",
+                      algorithms[0].algorithm));
+    }
+    const CostModel costs = inputs.cluster();
+    return {models[0], costs, inputs.world(costs), algorithms[0]};
+  }
+
+  // All algorithms as they are named, with the intervals given; and the one to judge, which flags
+  // may vary.
+  void predict_all(AdviceReport& report) const {
+    const Scenario& s = report.scenario;
+    const std::vector<std::string> names = compared_algorithms();
+    Progress progress("simulating", names.size());
+    for (const std::string& name : names) {
+      PlanOptions options = preset(name);
+      if (options.second_order()) {
+        options.factor_interval = s.options.factor_interval;
+        options.inverse_interval = s.options.inverse_interval;
+      }
+      Predicted one = predict(s.model, s.costs, s.world, options);
+      report.algorithms.push_back(one.prediction);
+      if (options == s.options) report.judged = std::move(one);
+      progress.advance();
+    }
+    if (report.judged.plan.algorithm.empty()) {
+      report.judged = predict(s.model, s.costs, s.world, s.options);
+    }
+  }
+
+  void run() const {
+    AdviceReport report;
+    report.scenario = scenario();
+    predict_all(report);
+    {
+      std::optional<Progress> progress;
+      report.advice = advise(report.scenario, [&](std::size_t, std::size_t of) {
+        if (!progress) progress.emplace("asking what if", of);
+        progress->advance();
+      });
+    }
+    if (json) {
+      print_json(to_json(report));
+    } else {
+      print(to_text(report));
+    }
+  }
+};
+
+}  // namespace
+
+void add_advise_verb(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("advise", "What limits an iteration, and what would help");
+  const auto state = std::make_shared<AdviseVerb>();
+  state->inputs.add_to(*verb);
+  verb->add_flag("--json", state->json, "Print it as JSON")->group("Output");
+  verb->footer("Example: spdkfac advise --model resnet50 --cluster paper-64x2080ti --world 64");
+  verb->callback([state] { state->run(); });
+}
+
+}  // namespace spdkfac::cli

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <functional>
+#include <memory>
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include "spdkfac/base/error.h"
+#include "spdkfac/calibrate/machine.h"
+#include "spdkfac/cli/bench/rank_traces.h"
+#include "spdkfac/cli/bench/run_bench.h"
+#include "spdkfac/cli/device.h"
+#include "spdkfac/cli/output.h"
+#include "spdkfac/cli/ranks.h"
+#include "spdkfac/cli/train_planner.h"
+#include "spdkfac/comm/absent_peers.h"
+#include "spdkfac/comm/emulated_link.h"
+#include "spdkfac/report/breakdown.h"
+#include "spdkfac/report/statistics.h"
+
+namespace spdkfac::cli {
+namespace {
+
+// What one variant did in the steps that count.
+struct Samples {
+  std::vector<double> seconds;
+  std::vector<CategoryTimes> parts;
+  std::vector<double> factor_messages;
+  double sent_bytes = 0;
+  Trace last;
+};
+
+// Where the steps run and what they cost there.
+struct Setup {
+  const Ranks& ranks;
+  at::Device device;
+  CostModel costs;
+  std::int64_t profile_steps = 0;
+  // The communicator for a variant; an emulated one has its own for each.
+  std::function<std::shared_ptr<Communicator>(const Variant&, const BenchSetting&)> communicator;
+};
+
+// One variant and the ranks that it runs on.
+struct Contestant {
+  std::shared_ptr<Communicator> communicator;
+  std::unique_ptr<Trainee> trainee;
+};
+
+Contestant make_contestant(const Variant& variant, const BenchSetting& setting,
+                           const Setup& setup) {
+  Contestant contestant;
+  contestant.communicator = setup.communicator(variant, setting);
+  Distribution distribution;
+  distribution.communicator = contestant.communicator;
+  distribution.second_order = variant.options.second_order();
+  distribution.model_name = setting.model;
+  distribution.profile_steps = setup.profile_steps;
+  distribution.planner =
+      planner_of_costs(setup.costs, contestant.communicator->size(), variant.options);
+  KfacOptions kfac;
+  kfac.trace = true;
+  contestant.trainee = std::make_unique<Trainee>(setting, setup.device, kfac, distribution);
+  return contestant;
+}
+
+CategoryTimes medians(const std::vector<CategoryTimes>& samples) {
+  CategoryTimes result;
+  for (const Category category : kCategories) {
+    std::vector<double> values;
+    for (const CategoryTimes& sample : samples) values.push_back(sample[category].value());
+    result[category] = Seconds(quantile(values, 0.5));
+  }
+  return result;
+}
+
+// One step of each in turn; the first ones, in which plans are made and made again, do not count.
+std::vector<Samples> take_turns(const std::vector<Contestant>& contestants,
+                                const BenchSetting& setting, const Setup& setup) {
+  const Ranks& ranks = setup.ranks;
+  // One step to warm up, those that are measured for the plan, one to get used to the new plan.
+  const std::int64_t warmup = setup.profile_steps + 2;
+  const Batch batch =
+      random_batch(setting, setup.device, 1 + static_cast<std::uint64_t>(ranks.rank()));
+  const std::int64_t steps = warmup + setting.steps;
+  std::optional<Progress> progress;
+  if (ranks.first()) progress.emplace(setting.model, static_cast<std::size_t>(steps));
+  std::vector<Samples> samples(contestants.size());
+  for (std::int64_t step = 0; step < steps; ++step) {
+    for (std::size_t i = 0; i < contestants.size(); ++i) {
+      const Communicator& communicator = *contestants[i].communicator;
+      Preconditioner& kfac = contestants[i].trainee->kfac();
+      const double sent = communicator.traffic().sent;
+      ranks.communicator()->barrier("start of a step");
+      const double seconds = contestants[i].trainee->step(batch);
+      if (step < warmup) continue;
+      samples[i].seconds.push_back(seconds);
+      samples[i].sent_bytes = communicator.traffic().sent - sent;
+      const Trace trace = kfac.trace();
+      samples[i].parts.push_back(breakdown(trace, 0));
+      samples[i].factor_messages.push_back(factor_messages(trace).value());
+      if (step < steps - 1) continue;
+      samples[i].last = trace_of_ranks(ranks, kfac);
+      if (ranks.alone()) {  // it is one rank of an emulated world
+        samples[i].last = Trace(communicator.size());
+        samples[i].last.append(trace, communicator.rank(), Seconds(0));
+      }
+    }
+    if (progress) progress->advance();
+  }
+  return samples;
+}
+
+RunTimes run_times(const Ranks& ranks, const Samples& samples) {
+  RunTimes times;
+  times.samples = ranks.largest(samples.seconds);
+  times.iteration = Seconds(quantile(times.samples, 0.5));
+  times.breakdown = medians(samples.parts);
+  times.sent_bytes = samples.sent_bytes;
+  times.factor_messages = Seconds(quantile(samples.factor_messages, 0.5));
+  return times;
+}
+
+std::vector<KfacMemory> memory_of_ranks(const Ranks& ranks, const KfacMemory& mine) {
+  std::vector<KfacMemory> all;
+  const std::string text =
+      Json({mine.factors.value(), mine.inverses.value(), mine.buffers.value()}).dump();
+  for (const std::string& one : ranks.texts(text)) {
+    const auto bytes = parse_json(one, "memory of a rank").get<std::vector<std::int64_t>>();
+    all.push_back({Bytes(bytes.at(0)), Bytes(bytes.at(1)), Bytes(bytes.at(2))});
+  }
+  return all;
+}
+
+void measure_model(const Experiment& experiment, const BenchSetting& setting, const Setup& setup,
+                   RunBenchResult& result) {
+  std::vector<Contestant> contestants;
+  for (const Variant& variant : experiment.variants) {
+    contestants.push_back(make_contestant(variant, setting, setup));
+  }
+  std::vector<Samples> samples = take_turns(contestants, setting, setup);
+  for (std::size_t i = 0; i < contestants.size(); ++i) {
+    const Variant& variant = experiment.variants[i];
+    Preconditioner& kfac = contestants[i].trainee->kfac();
+    const Predicted predicted = predict(kfac.model(), setup.costs, kfac.plan().value());
+    Run run;
+    run.model = setting.model;
+    run.world = contestants[i].communicator->size();
+    run.algorithm = variant.options.algorithm;
+    run.label = variant.label;
+    run.predicted = run_times(predicted);
+    run.measured = run_times(setup.ranks, samples[i]);
+    if (experiment.name == "placement") run.owners = predicted.plan.factors;
+    result.runs.push_back(std::move(run));
+    result.traces.push_back({predicted.trace, std::move(samples[i].last)});
+    result.memory.push_back(memory_of_ranks(setup.ranks, kfac.memory()));
+  }
+}
+
+Json options_of(const Experiment& experiment, const MeasuredBenchOptions& options) {
+  Json json = {{"settings", Json::array()}, {"algorithms", Json::array()}};
+  for (const BenchSetting& setting : options.settings) json["settings"].push_back(to_json(setting));
+  for (const Variant& variant : experiment.variants) json["algorithms"].push_back(variant.label);
+  json["profile_steps"] = options.ranks.profile_steps;
+  json["backend"] = options.ranks.backend;
+  json["emulated_world"] = options.emulated_world;
+  return json;
+}
+
+Setup real_setup(const Ranks& ranks, at::Device device, const RankOptions& options,
+                 RecordHead& head) {
+  head.mode = RecordMode::kMeasured;
+  const CostModel costs = costs_of_ranks(options, ranks, device, [](const auto&) {});
+  head.cluster = costs.name;
+  return {ranks, device, costs, options.profile_steps,
+          [&ranks](const Variant&, const BenchSetting&) { return ranks.communicator(); }};
+}
+
+Seconds time_of(const CostModel& costs, Operation operation, std::int64_t elements) {
+  switch (operation) {
+    case Operation::kAllReduce:
+      return costs.all_reduce.time(elements);
+    case Operation::kReduce:
+      return costs.reduce.time(elements);
+    case Operation::kBroadcast:
+      return costs.broadcast.time(elements);
+    case Operation::kAllGather:
+      return costs.all_gather.time(elements);
+    case Operation::kBarrier:
+      break;
+  }
+  return Seconds(0);
+}
+
+// The network of a cluster with this machine's computation.
+CostModel emulated_costs(const RankOptions& options, const Ranks& ranks, at::Device device,
+                         int world) {
+  const CostModel network = simulated_cluster(options).for_world(world);
+  RankOptions measured;  // without a cluster
+  measured.recalibrate = options.recalibrate;
+  CostModel costs = costs_of_ranks(measured, ranks, device, [](const auto&) {});
+  costs.name = fmt::format("network of {}, computation of this machine", network.name);
+  costs.world = world;
+  costs.all_reduce = network.all_reduce;
+  costs.reduce = network.reduce;
+  costs.broadcast = network.broadcast;
+  costs.all_gather = network.all_gather;
+  return costs;
+}
+
+Setup emulated_setup(const Ranks& ranks, at::Device device, const MeasuredBenchOptions& options,
+                     RecordHead& head) {
+  const int world = options.emulated_world;
+  const CostModel costs = emulated_costs(options.ranks, ranks, device, world);
+  head.mode = RecordMode::kEmulated;
+  head.cluster = costs.name;
+  head.note = fmt::format(
+      "Emulated: one process does the work of one of {} ranks, for each plan of the one with the "
+      "most to invert. The others are taken to hold the same factors and to be as far as it is; "
+      "messages take the time that the cluster's cost model gives.",
+      world);
+  return {ranks, device, costs, options.ranks.profile_steps,
+          [costs, world, device](const Variant& variant, const BenchSetting& setting) {
+            const Predicted predicted =
+                predict(describe_setting(setting), costs, world, variant.options);
+            const std::vector<Seconds>& loads = predicted.prediction.inverse_loads;
+            const auto rank = std::max_element(loads.begin(), loads.end()) - loads.begin();
+            return make_emulated_link(
+                std::make_shared<AbsentPeers>(static_cast<int>(rank), world),
+                [costs](Operation operation, std::int64_t elements) {
+                  return time_of(costs, operation, elements);
+                },
+                device);
+          }};
+}
+
+}  // namespace
+
+RunBenchResult measure_runs(const Experiment& experiment, const MeasuredBenchOptions& options) {
+  const at::Device device = find_device(options.settings.front().device);
+  const Ranks ranks(options.ranks, device);
+  const bool emulated = options.emulated_world > 0;
+  if (ranks.alone() && !emulated) {
+    throw ConfigError(fmt::format(
+        "bench {}: there is one rank; start the program by mpirun -n P, predict with --simulate, "
+        "or let it stand for one of many with --emulate P",
+        experiment.name));
+  }
+  if (!ranks.alone() && emulated) {
+    throw ConfigError(fmt::format("bench {}: --emulate is for one process; start it without mpirun",
+                                  experiment.name));
+  }
+  if (options.settings.front().threads > 0) at::set_num_threads(options.settings.front().threads);
+  RunBenchResult result;
+  result.head.experiment = experiment.name;
+  result.head.options = options_of(experiment, options);
+  ranks.require_same("the options", result.head.options.dump());
+  const Machine machine = find_machine(*ranks.communicator(), device);
+  result.head.device = fmt::format("{}, {} thread{} a rank", machine.device, machine.threads,
+                                   machine.threads == 1 ? "" : "s");
+  result.first_rank = ranks.first();
+  const Setup setup = emulated ? emulated_setup(ranks, device, options, result.head)
+                               : real_setup(ranks, device, options.ranks, result.head);
+  for (const BenchSetting& setting : options.settings) {
+    measure_model(experiment, setting, setup, result);
+  }
+  return result;
+}
+
+}  // namespace spdkfac::cli

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/cli/bench/paper.h"
+#include "spdkfac/cli/bench/run_bench.h"
+
+namespace spdkfac::cli {
+
+RunBenchResult simulate_runs(const Experiment& experiment, const std::vector<ModelSpec>& models,
+                             const CostModel& costs, const std::vector<int>& worlds) {
+  RunBenchResult result;
+  result.head.experiment = experiment.name;
+  result.head.mode = RecordMode::kSimulated;
+  result.head.cluster = costs.name;
+  for (const ModelSpec& model : models) {
+    for (const int world : worlds) {
+      for (const Variant& variant : experiment.variants) {
+        const Predicted predicted = predict(model, costs, world, variant.options);
+        Run run;
+        run.model = model.name;
+        run.world = world;
+        run.algorithm = variant.options.algorithm;
+        run.label = variant.label;
+        run.paper = paper_iteration(costs.name, world, model.name, variant.options);
+        run.predicted = run_times(predicted);
+        if (experiment.name == "placement") run.owners = predicted.plan.factors;
+        result.runs.push_back(std::move(run));
+        result.traces.push_back({predicted.trace, std::nullopt});
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace spdkfac::cli

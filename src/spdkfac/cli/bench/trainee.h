@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
+
+#include "spdkfac/base/json.h"
+#include "spdkfac/data/dataset.h"
+#include "spdkfac/models/model.h"
+#include "spdkfac/runtime/preconditioner.h"
+
+namespace spdkfac::cli {
+
+// What benchmarks of training steps measure on.
+struct BenchSetting {
+  std::string model = "resnet50";
+  double width = 1;
+  std::vector<std::int64_t> input;  // channels, height, width
+  std::int64_t batch = 0;           // of each rank
+  std::string device = "cpu";
+  int threads = 0;  // 0: torch's choice
+  std::int64_t steps = 20;
+};
+// The model and its input as texts and records of benchmarks begin.
+std::string to_text(const BenchSetting& setting);
+Json to_json(const BenchSetting& setting);
+
+// Its layers, for plan and simulate.
+ModelSpec describe_setting(const BenchSetting& setting);
+
+// Images of noise with random labels.
+Batch random_batch(const BenchSetting& setting, at::Device device, std::uint64_t seed);
+
+// A copy of the model that is trained by SGD, by K-FAC where `kfac` is given.
+class Trainee {
+ public:
+  Trainee(const BenchSetting& setting, at::Device device, const std::optional<KfacOptions>& kfac,
+          const Distribution& distribution = {});
+
+  // Trains one step; its seconds.
+  double step(const Batch& batch);
+
+  Preconditioner& kfac() { return *kfac_; }
+
+ private:
+  at::Device device_;
+  std::shared_ptr<Model> model_;
+  std::unique_ptr<Preconditioner> kfac_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+};
+
+}  // namespace spdkfac::cli

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <c10/core/Event.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "spdkfac/comm/cuda/delay.h"
+#include "spdkfac/comm/emulated_link.h"
+
+namespace spdkfac {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Moments of the GPU on the host's clock.
+class GpuClock {
+ public:
+  explicit GpuClock(c10::cuda::CUDAStream stream) {
+    stream.synchronize();
+    zero_.record(stream.unwrap());
+    stream.synchronize();
+    zero_time_ = Clock::now();
+  }
+  Clock::time_point operator()(const c10::Event& event) const {
+    return zero_time_ + std::chrono::duration_cast<Clock::duration>(
+                            std::chrono::duration<double, std::milli>(zero_.elapsedTime(event)));
+  }
+
+ private:
+  c10::Event zero_{at::kCUDA, c10::EventFlag::BACKEND_DEFAULT};
+  Clock::time_point zero_time_;
+};
+
+class StreamWork final : public Work::State {
+ public:
+  explicit StreamWork(std::shared_ptr<const GpuClock> clock) : clock_(std::move(clock)) {}
+
+  void wait() override { end.block(c10::cuda::getCurrentCUDAStream().unwrap()); }
+  bool done() override { return end.query(); }
+  std::optional<OperationSpan> span() override {
+    end.synchronize();
+    return OperationSpan{(*clock_)(begin), (*clock_)(end)};
+  }
+
+  c10::Event begin{at::kCUDA, c10::EventFlag::BACKEND_DEFAULT};
+  c10::Event end{at::kCUDA, c10::EventFlag::BACKEND_DEFAULT};
+
+ private:
+  std::shared_ptr<const GpuClock> clock_;
+};
+
+// The channel is a stream: an operation begins there when its tensor is ready and those before it
+// have ended, and the host never waits.
+class EmulatedStream final : public Communicator {
+ public:
+  EmulatedStream(std::shared_ptr<Communicator> inner, EmulatedLink::Duration duration,
+                 at::Device device)
+      : inner_(std::move(inner)),
+        duration_(std::move(duration)),
+        stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device.index())),
+        clock_(std::make_shared<GpuClock>(stream_)) {}
+
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+
+  Work start(Request request) override {
+    if (!request.tensor.defined() || !request.tensor.is_cuda()) {
+      return inner_->start(std::move(request));
+    }
+    auto work = std::make_shared<StreamWork>(clock_);
+    c10::Event ready(at::kCUDA);
+    ready.record(c10::cuda::getCurrentCUDAStream().unwrap());
+    ready.block(stream_.unwrap());
+    request.tensor.record_stream(stream_.unwrap());
+    if (request.output.defined()) request.output.record_stream(stream_.unwrap());
+    const Seconds length = duration_(request.operation, request.tensor.numel());
+    const c10::cuda::CUDAStreamGuard guard(stream_);
+    work->begin.record(stream_.unwrap());
+    inner_->start(std::move(request)).wait();
+    delay_on_stream(stream_.stream(), length);
+    work->end.record(stream_.unwrap());
+    return Work(std::move(work));
+  }
+
+ private:
+  std::shared_ptr<Communicator> inner_;
+  EmulatedLink::Duration duration_;
+  c10::cuda::CUDAStream stream_;
+  std::shared_ptr<const GpuClock> clock_;
+};
+
+}  // namespace
+
+std::shared_ptr<Communicator> make_emulated_link(std::shared_ptr<Communicator> inner,
+                                                 EmulatedLink::Duration duration,
+                                                 at::Device device) {
+  if (device.is_cpu()) {
+    return std::make_shared<EmulatedLink>(std::move(inner), std::move(duration));
+  }
+  return std::make_shared<EmulatedStream>(std::move(inner), std::move(duration), device);
+}
+
+}  // namespace spdkfac

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/report/record.h"
+
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+namespace spdkfac {
+namespace {
+
+constexpr const char* kModes[] = {"simulated", "measured", "emulated"};
+
+// "Intel(R) Xeon(R) CPU @ 2.20GHz, 2 cores"
+std::string host() {
+  std::ifstream info("/proc/cpuinfo");
+  std::string model = "unknown processor";
+  const std::string key = "model name";
+  for (std::string line; std::getline(info, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.rfind(key, 0) != 0 || colon == std::string::npos) continue;
+    model = line.substr(colon + 2);
+    break;
+  }
+  const unsigned cores = std::thread::hardware_concurrency();
+  return fmt::format("{}, {} core{}", model, cores, cores == 1 ? "" : "s");
+}
+
+}  // namespace
+
+Json to_json(const RecordHead& head) {
+  const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  return {{"format", "spdkfac.record/1"},
+          {"experiment", head.experiment},
+          {"mode", kModes[static_cast<std::size_t>(head.mode)]},
+          {"made",
+           {{"time", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now))},
+            {"version", SPDKFAC_VERSION},
+            {"commit", SPDKFAC_COMMIT},
+            {"host", host()},
+            {"device", head.device}}},
+          {"options", head.options},
+          {"cluster", head.cluster},
+          {"note", head.note}};
+}
+
+Json to_json(const CategoryTimes& times) {
+  Json parts = Json::object();
+  for (const Category category : kCategories) {
+    parts[std::string(category_name(category))] = times[category].value();
+  }
+  return parts;
+}
+
+}  // namespace spdkfac

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/sim/what_if.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace spdkfac {
+namespace {
+
+InverseCost scaled(const InverseCost& cost, double factor) {
+  struct Scale {
+    double factor;
+    InverseCost operator()(ExponentialInverse c) const {
+      c.alpha *= factor;
+      return c;
+    }
+    InverseCost operator()(PowerInverse c) const {
+      c.coefficient *= factor;
+      return c;
+    }
+    InverseCost operator()(const CubicInverse& c) const {
+      return CubicInverse{c.c0 * factor, c.c1 * factor, c.c2 * factor, c.c3 * factor};
+    }
+    InverseCost operator()(const CostTable& table) const {
+      auto points = table.points();
+      for (auto& [dim, seconds] : points) seconds = seconds * factor;
+      return CostTable(std::move(points));
+    }
+  };
+  return std::visit(Scale{factor}, cost);
+}
+
+// Whatever says how long a layer takes, as measured times they can be scaled one by one. They leave
+// only preconditioning to the cluster's totals and rates.
+void scale_layers(Scenario& scenario, const CostFactors& factors) {
+  const std::vector<LayerCosts> layers = layer_costs(scenario.model, scenario.costs);
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    scenario.model.layers[l].times = LayerTimes{
+        layers[l].forward * factors.forward_backward, layers[l].backward * factors.forward_backward,
+        layers[l].factor_a * factors.factors, layers[l].factor_g * factors.factors};
+  }
+  const auto totals = scenario.costs.models.find(scenario.model.name);
+  if (totals != scenario.costs.models.end()) {
+    totals->second.factors = totals->second.factors * factors.precondition;
+  }
+  if (scenario.costs.compute) {
+    FlopsPerSecond& rate = scenario.costs.compute->precondition;
+    rate = rate / factors.precondition;  // infinite when free
+  }
+}
+
+std::vector<Seconds> inverse_times(const ModelSpec& model, const CostModel& costs) {
+  std::vector<Seconds> times;
+  for (const LayerSpec& layer : model.layers) {
+    times.push_back(costs.inverse_time(layer.d_a));
+    times.push_back(costs.inverse_time(layer.d_g));
+  }
+  return times;
+}
+
+}  // namespace
+
+Scenario scaled(const Scenario& scenario, const CostFactors& factors) {
+  Scenario result = scenario;
+  scale_layers(result, factors);
+  CostModel& costs = result.costs;
+  costs.inverse = scaled(costs.inverse, factors.inverses);
+  for (CollectiveCost* cost :
+       {&costs.all_reduce, &costs.reduce, &costs.broadcast, &costs.all_gather}) {
+    *cost = cost->scaled(factors.startups, factors.bytes, factors.startups);
+  }
+  Overheads& overheads = costs.overheads;
+  overheads.host_per_tensor = overheads.host_per_tensor * factors.host;
+  overheads.pack_per_element = overheads.pack_per_element * factors.packing;
+  overheads.unpack_per_element = overheads.unpack_per_element * factors.packing;
+  if (factors.contention != 1) {
+    const double lost = 1 / overheads.compute_rate_under_communication - 1;
+    overheads.compute_rate_under_communication = 1 / (1 + lost * factors.contention);
+  }
+  return result;
+}
+
+Scenario with_inverses_at_most(const Scenario& scenario, Seconds most) {
+  std::set<std::int64_t> dims;
+  for (const LayerSpec& layer : scenario.model.layers) dims.insert({layer.d_a, layer.d_g});
+  std::vector<std::pair<double, Seconds>> points;
+  for (const std::int64_t dim : dims) {
+    const Seconds time = std::min(scenario.costs.inverse_time(dim), most);
+    // A table never falls.
+    points.emplace_back(dim, points.empty() ? time : std::max(time, points.back().second));
+  }
+  Scenario result = scenario;
+  result.costs.inverse = CostTable(std::move(points));
+  return result;
+}
+
+Seconds all_inverses(const ModelSpec& model, const CostModel& costs) {
+  Seconds sum(0);
+  for (const Seconds time : inverse_times(model, costs)) sum += time;
+  return sum;
+}
+
+Seconds largest_inverse(const ModelSpec& model, const CostModel& costs) {
+  const std::vector<Seconds> times = inverse_times(model, costs);
+  return *std::max_element(times.begin(), times.end());
+}
+
+}  // namespace spdkfac
