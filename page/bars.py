@@ -6,7 +6,8 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from charts import axis, chart_time_unit, label_axis, layout, plot_text
-from palette import CATEGORIES, algorithm_colour
+from compare import colours
+from palette import CATEGORIES
 from records import Run, Timing
 from words import duration, duration_range, short
 
@@ -70,6 +71,7 @@ def iteration_bars(runs: list[Run], real: str) -> go.Figure:
                                    for source in rows.sources)
     figure = go.Figure()
     ends: list[tuple[float, float, str]] = []
+    of_runs = colours(runs)
     names = {"paper": "the paper’s", "predicted": "predicted", "measured": real}
     for source in rows.sources:
         shown = [(place, run, seconds_of(run, source)) for place, run in enumerate(runs)
@@ -88,8 +90,7 @@ def iteration_bars(runs: list[Run], real: str) -> go.Figure:
                          duration(value)))
         bars = go.Bar(x=[value / length for _, _, value in shown], y=y, orientation="h",
                       width=rows.width, hovertext=hover, hoverinfo="text",
-                      marker=marker([algorithm_colour(run.algorithm) for _, run, _ in shown],
-                                    source))
+                      marker=marker([of_runs[place] for place, _, _ in shown], source))
         if source == "measured":
             bars.error_x = {"type": "data", "array": [value / length for value in high],
                             "arrayminus": [value / length for value in low],

@@ -7,6 +7,7 @@ import itertools
 import statistics
 from dataclasses import dataclass
 
+from palette import run_colours
 from records import Run, Timing
 from words import and_list, duration, percent, times
 
@@ -19,6 +20,11 @@ def groups(runs: list[Run]) -> dict[tuple[str, int], list[Run]]:
     for run in runs:
         found.setdefault((run.model, run.world), []).append(run)
     return found
+
+
+def colours(runs: list[Run]) -> list[str]:
+    """The colour of each of the runs of one chart."""
+    return run_colours([(run.algorithm, run.label) for run in runs])
 
 
 def find(runs: list[Run], algorithm: str) -> Run | None:
@@ -168,6 +174,8 @@ def hiding(run: Run | None) -> Hiding | None:
 def hiding_text(found: Hiding) -> str:
     share = found.exposed / found.iteration if found.iteration else 0.0
     kind = " (predicted)" if found.predicted else ""
+    if found.exposed == 0:
+        return f"{found.run.label} hides all factor communication{kind}."
     return (f"{found.run.label} hides {percent(found.hidden_share)} of factor communication; the "
             f"exposed rest is {duration(found.exposed)} of {duration(found.iteration)} "
             f"({percent(share)}){kind}.")

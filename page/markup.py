@@ -99,10 +99,12 @@ def source_legend(real: str, sources: Iterable[str]) -> str:
         f'<li><i class="{source}"></i>{names[source]}</li>' for source in sources) + "</ul>"
 
 
-def line_legend(real: str) -> str:
+def line_legend(real: str, sources: Iterable[str]) -> str:
     """How lines look that come from a prediction and from a measurement."""
-    return ('<ul class="legend"><li><i class="dotted"></i>predicted</li>'
-            f'<li><i class="drawn"></i>{real}</li></ul>')
+    looks = {"predicted": ("dotted", "predicted"), "measured": ("drawn", real)}
+    return '<ul class="legend">' + "".join(
+        f'<li><i class="{kind}"></i>{name}</li>'
+        for kind, name in (looks[source] for source in sources if source in looks)) + "</ul>"
 
 
 def category_legend() -> str:

@@ -33,12 +33,27 @@ KNOWN: dict[str, str] = {
     "mpd-kfac": ORANGE,
     "spd-kfac": BLUE, "sp-otf": BLUE,
     "auto": GREEN, "adam": ORANGE,
-    "pipe": SKY, "lbp": PURPLE,
+    "pipe": SKY, "lbp": PURPLE, "non-dist": VERMILION, "seq-dist": ORANGE, "lpt": GREEN,
     "naive": VERMILION, "lw-none": ORANGE, "lw-threshold": SKY,
     "optimal-fusion": "#7a5cc0", "owner-reduce": "#a3567f", "owner-precondition": "#7f6a2a",
     "owner-blocks": "#5b8a3c",
 }
 OTHERS = (GREEN, PURPLE, SKY, ORANGE, VERMILION, BLUE)
+
+
+def run_colours(names: list[tuple[str, str]]) -> list[str]:
+    """Colours of runs, each an algorithm and its label, that are drawn in one chart.
+
+    Variants of one algorithm have the colours of their labels; no two are alike while there are
+    colours left.
+    """
+    algorithms = [algorithm for algorithm, _ in names]
+    found: list[str] = []
+    for algorithm, label in names:
+        colour = algorithm_colour(label if algorithms.count(algorithm) > 1 else algorithm)
+        left = [other for other in (*OTHERS, GREY) if other not in found]
+        found.append(left[0] if colour in found and left else colour)
+    return found
 
 
 def algorithm_colour(name: str) -> str:

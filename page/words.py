@@ -45,6 +45,8 @@ def duration_range(low: float, high: float) -> str:
 
 def percent(share: float) -> str:
     value = 100 * share
+    if 99 < value < 100:  # nearly all is not all
+        return f"{min(value, 99.9):.1f}{NBSP}%"
     digits = 1 if 0 < abs(value) < 1 else 0
     return f"{value:.{digits}f}{NBSP}%"
 

@@ -36,8 +36,8 @@ HEAVY_HEADER = re.compile(
 )
 
 MAX_LINES = 600
-LIMITED = ("src", "tests", "tools")
-LICENSED = ("src", "tests", "benchmarks", "tools", "cmake", "python", "examples")
+LIMITED = ("src", "tests", "tools", "page")
+LICENSED = ("src", "tests", "benchmarks", "tools", "cmake", "page", "python", "examples")
 CXX_SUFFIXES = {".h", ".cuh", ".cpp", ".cu"}
 SOURCE_SUFFIXES = CXX_SUFFIXES | {".py", ".sh", ".cmake"}
 SPDX = "SPDX-License-Identifier: Apache-2.0"

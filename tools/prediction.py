@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How well are iteration times predicted? Eight algorithms, two models, 2 and 4 ranks, a slow link.
+"""How well are iteration times predicted? Algorithms, networks, numbers of ranks and slow links.
 
-For each number of ranks `spdkfac calibrate` measures the link and the machine as they are with so
-many ranks; then `spdkfac bench iteration` measures and predicts. Needs root for the link (see
-tools/with_link.sh). Usage:
-  tools/prediction.py [--program PATH] [--rate 1gbit] [--steps N] [--out-dir out/prediction]
+For each link and number of ranks `spdkfac calibrate` measures the link and the machine as they are
+with so many ranks; then `spdkfac bench iteration` measures and predicts. Needs root for the link
+(see tools/with_link.sh). Usage:
+  tools/prediction.py [--program PATH] [--rate 1gbit …] [--ranks 2 4 …] [--model resnet50 …]
+                      [--algorithm sgd …] [--steps N] [--close 0.1] [--out-dir out/prediction]
 """
 
 from __future__ import annotations
@@ -21,67 +22,82 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ALGORITHMS = ("sgd", "d-kfac", "mpd-kfac", "spd-kfac", "pipe", "lbp", "owner-blocks", "auto")
-MODELS = (("resnet50", "0.25"), ("densenet201", "0.25"))
-RANKS = (2, 4)
-CLOSE = 0.10  # algorithms nearer than this are not ranked
+MODELS = ("resnet50", "densenet201")
+INPUTS = {"inception-v4": "3x96x96"}  # smaller ones do not pass through it
+INPUT = "3x64x64"
+PATIENCE = 3600
+
+Times = dict[str, tuple[float, float]]  # measured and predicted, by algorithm
 
 
-def on_link(options: argparse.Namespace, ranks: int, *arguments: str) -> None:
+def on_link(options: argparse.Namespace, rate: str, ranks: int, *arguments: str) -> None:
     """Runs the program on the ranks of mpirun, in a network of its own with the slow link."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "0"}
-    subprocess.run([ROOT / "tools" / "with_link.sh", "--rate", options.rate, "--", "mpirun",
+    subprocess.run([ROOT / "tools" / "with_link.sh", "--rate", rate, "--", "mpirun",
                     "--oversubscribe", "--bind-to", "none", "-n", str(ranks), options.program,
-                    *arguments], check=True, env=environment)
+                    *arguments], check=True, env=environment, timeout=PATIENCE)
 
 
-def measure(options: argparse.Namespace, ranks: int, model: str, width: str) -> dict:
-    """The record of one `bench iteration`."""
-    record = options.out_dir / f"{model}-{ranks}.json"
-    chosen = itertools.chain.from_iterable(("--algorithm", name) for name in ALGORITHMS)
-    on_link(options, ranks, "bench", "iteration", "--model", model, "--width", width, "--input",
-            "3x64x64", "--batch", "8", "--threads", "1", "--steps", str(options.steps),
-            "--cluster-file", str(cluster_file(options, ranks)), "--out", str(record), *chosen)
-    return json.loads(record.read_text())
+def calibrate(options: argparse.Namespace, rate: str, ranks: int) -> Path:
+    cluster = options.out_dir / f"link-{rate}-{ranks}.json"
+    on_link(options, rate, ranks, "calibrate", "--threads", "1", "--max-elements", str(1 << 22),
+            "--max-dim", "1280", "--repetitions", str(options.repetitions), "--out", str(cluster))
+    return cluster
 
 
-def cluster_file(options: argparse.Namespace, ranks: int) -> Path:
-    return options.out_dir / f"link-{ranks}.json"
+def measure(options: argparse.Namespace, rate: str, ranks: int, model: str, cluster: Path) -> Times:
+    record = options.out_dir / f"{model}-{rate}-{ranks}.json"
+    chosen = itertools.chain.from_iterable(("--algorithm", name) for name in options.algorithm)
+    on_link(options, rate, ranks, "bench", "iteration", "--model", model, "--width", "0.25",
+            "--input", INPUTS.get(model, INPUT), "--batch", "8", "--threads", "1", "--steps",
+            str(options.steps), "--profile-steps", str(options.profile_steps), "--cluster-file",
+            str(cluster), "--traces", "--out", str(record), *chosen)
+    return {run["algorithm"]: (run["measured"]["median"], run["predicted"]["iteration"])
+            for run in json.loads(record.read_text(encoding="utf-8"))["runs"]}
 
 
-def misordered(times: dict[str, tuple[float, float]]) -> list[str]:
-    """Pairs more than CLOSE apart as measured that the prediction puts the other way round."""
-    wrong = []
-    for (one, (a, predicted_a)), (other, (b, predicted_b)) in itertools.permutations(times.items(), 2):
-        if a * (1 + CLOSE) < b and predicted_a >= predicted_b:
-            wrong.append(f"{one} before {other}")
-    return wrong
+def misordered(times: Times, close: float) -> list[str]:
+    """Pairs more than `close` apart as measured that the prediction puts the other way round."""
+    return [f"{one} before {other}"
+            for (one, (a, predicted_a)), (other, (b, predicted_b))
+            in itertools.permutations(times.items(), 2)
+            if a * (1 + close) < b and predicted_a >= predicted_b]
+
+
+def table(rate: str, ranks: int, model: str, times: Times, close: float) -> list[str]:
+    lines = [f"{model:<14}{rate:>8}{ranks:>6}  {algorithm:<16}{measured * 1e3:>12.1f}"
+             f"{predicted * 1e3:>14.1f}{100 * (predicted / measured - 1):>+9.1f}"
+             for algorithm, (measured, predicted) in times.items()]
+    wrong = ", ".join(misordered(times, close)) or "right"
+    return [*lines, f"{'':<30}order of those {close:.0%} apart: {wrong}"]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--program", type=Path, default=ROOT / "build/release/bin/spdkfac")
-    parser.add_argument("--rate", default="1gbit")
+    parser.add_argument("--rate", nargs="+", default=["1gbit"])
+    parser.add_argument("--ranks", nargs="+", type=int, default=[2, 4])
+    parser.add_argument("--model", nargs="+", default=MODELS)
+    parser.add_argument("--algorithm", nargs="+", default=ALGORITHMS)
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--profile-steps", type=int, default=5)
+    parser.add_argument("--repetitions", type=int, default=7, help="of the calibration")
+    parser.add_argument("--close", type=float, default=0.1, help="nearer ones are not ranked")
     parser.add_argument("--out-dir", type=Path, default=ROOT / "out/prediction")
     options = parser.parse_args()
     options.out_dir.mkdir(parents=True, exist_ok=True)
 
     errors: list[float] = []
-    lines = [f"{'model':<14}{'ranks':>5}  {'algorithm':<14}{'measured ms':>12}{'predicted ms':>13}{'error %':>9}"]
-    for ranks in RANKS:
-        on_link(options, ranks, "calibrate", "--threads", "1", "--max-elements", str(1 << 22),
-                "--max-dim", "1280", "--repetitions", "7", "--out", str(cluster_file(options, ranks)))
-        for model, width in MODELS:
-            times = {run["algorithm"]: (run["measured"]["median"], run["predicted"]["iteration"])
-                     for run in measure(options, ranks, model, width)["runs"]}
-            for algorithm, (measured, predicted) in times.items():
-                error = predicted / measured - 1
-                errors.append(abs(error))
-                lines.append(f"{model:<14}{ranks:>5}  {algorithm:<14}{measured * 1e3:>12.1f}"
-                             f"{predicted * 1e3:>13.1f}{error * 100:>+9.1f}")
-            wrong = misordered(times)
-            lines.append(f"{'':<21}order of those {CLOSE:.0%} apart: " + (", ".join(wrong) or "right"))
-    lines.append(f"mean error {statistics.mean(errors):.1%} of {len(errors)} predictions")
+    lines = [f"{'model':<14}{'link':>8}{'ranks':>6}  {'algorithm':<16}{'measured ms':>12}"
+             f"{'predicted ms':>14}{'error %':>9}"]
+    for rate, ranks in itertools.product(options.rate, options.ranks):
+        cluster = calibrate(options, rate, ranks)
+        for model in options.model:
+            times = measure(options, rate, ranks, model, cluster)
+            errors += [abs(predicted / measured - 1) for measured, predicted in times.values()]
+            lines += table(rate, ranks, model, times, options.close)
+    lines.append(f"error of {len(errors)} predictions: {statistics.mean(errors):.1%} on average, "
+                 f"{max(errors):.1%} at most")
     print("\n".join(lines))
     return 0
 

@@ -73,8 +73,7 @@ class Reproduction:
     def run_all(self) -> None:
         self.simulate("models", name="models")
         for experiment in ("comm", "inverse", *COMPARISONS, "scaling"):
-            traces = ["--traces"] if experiment == "iteration" else []
-            self.simulate(experiment, "--simulate", *traces, name=experiment)
+            self.simulate(experiment, "--simulate", name=experiment)
 
         cluster = self.options.out_dir / "cluster.json"
         self.run("calibrate", [*self.mpirun(), "calibrate", "--threads", "1", "--max-elements",

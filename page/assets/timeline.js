@@ -74,7 +74,7 @@ class Timeline {
   constructor(div, spec) {
     this.div = div;
     this.spec = spec;
-    this.view = 0;
+    this.view = spec.first;
     this.page = 0;
     this.range = null;
     this.load();
@@ -111,6 +111,7 @@ class Timeline {
         this.addPages();
         this.draw();
       });
+      views.selectedIndex = this.view;
       views.setAttribute("aria-label", "Algorithm");
       bar.append(views);
     } else {

@@ -9,9 +9,9 @@ import plotly.graph_objects as go
 
 from charts import (Charts, axis, chart_time_unit, dim_ticks, grid, layout, log_axis,
                     plot_text)
-from compare import groups
+from compare import colours, groups
 from markup import Number, legend, table
-from palette import SIDES, algorithm_colour
+from palette import SIDES
 from records import Record, Run
 from section import Finding, Section, block, mode_of
 from words import duration, percent, place, plural
@@ -30,20 +30,24 @@ def loads(run: Run) -> list[float]:
 
 
 def load_figure(runs: list[Run]) -> go.Figure:
-    """Seconds of inversions by rank, one colour for each algorithm."""
+    """Seconds of inversions by rank, one colour for each run: bars, or lines for many ranks."""
     unit, length = chart_time_unit(value for run in runs for value in loads(run))
     figure = go.Figure()
-    for run in runs:
+    many = max(len(loads(run)) for run in runs) > MANY_RANKS
+    for run, colour in zip(runs, colours(runs)):
         values = loads(run)
-        figure.add_trace(go.Bar(
-            x=list(range(len(values))), y=[value / length for value in values],
-            marker={"color": algorithm_colour(run.algorithm)}, hoverinfo="text",
-            hovertext=[f"<b>{plot_text(run.label)}</b><br>rank {rank}: {duration(value)}"
-                       for rank, value in enumerate(values)]))
-    ranks = max(len(loads(run)) for run in runs)
-    figure.layout = layout(300, barmode="group", xaxis=axis("rank", dtick=1 if ranks <= MANY_RANKS
-                                                            else None, showgrid=False),
-                           yaxis=axis(f"inverting ({unit})", rangemode="tozero"))
+        shared = {"x": list(range(len(values))), "y": [value / length for value in values],
+                  "hoverinfo": "text", "hovertext": [
+                      f"<b>{plot_text(run.label)}</b><br>rank {rank}: {duration(value)}"
+                      for rank, value in enumerate(values)]}
+        if many:
+            line = {"color": colour, "width": 2, "shape": "hvh"}
+            figure.add_trace(go.Scatter(mode="lines", line=line, **shared))
+        else:
+            figure.add_trace(go.Bar(marker={"color": colour}, **shared))
+    figure.layout = layout(300, barmode="group", yaxis=axis(f"inverting ({unit})",
+                                                            rangemode="tozero"),
+                           xaxis=axis("rank", dtick=None if many else 1, showgrid=False))
     figure.layout.bargap = 0.25
     return figure
 
@@ -51,10 +55,12 @@ def load_figure(runs: list[Run]) -> go.Figure:
 def owner_figure(run: Run) -> go.Figure:
     """Factors by dimension and owner; a larger mark stands for several of one dimension."""
     everyone = any(owner["owner"] is None for owner in run.owners)
-    top = max(run.world, 1 + max(owner["owner"] or 0 for owner in run.owners))
+    last = max(run.world - 1, max(owner["owner"] or 0 for owner in run.owners))
+    room = max(1.0, last / 14)  # so that the row of everyone stands apart
+    top = last + room
     figure = go.Figure()
     for side, (name, colour) in SIDES.items():
-        places: dict[tuple[int, int], list[int]] = {}
+        places: dict[tuple[int, float], list[int]] = {}
         for owner in run.owners:
             if owner["side"] == side:
                 row = top if owner["owner"] is None else owner["owner"]
@@ -67,23 +73,25 @@ def owner_figure(run: Run) -> go.Figure:
             hover.append(f"<b>{who}</b><br>{plural(len(layers), 'factor')} {side.upper()} of "
                          f"dimension {dim}<br>layer {some}{more}")
         figure.add_trace(go.Scatter(
-            x=[dim for dim, _ in places], mode="markers", name=name,
-            y=[row + (BESIDE if side == "a" else -BESIDE) for _, row in places],
+            x=[dim for dim, _ in places], mode="markers", name=name, cliponaxis=False,
+            y=[row + (BESIDE if side == "a" else -BESIDE) * (room if row == top else 1)
+               for _, row in places],
             hovertext=hover, hoverinfo="text",
             marker={"color": colour, "opacity": 0.72, "symbol": "circle" if side == "a"
                     else "diamond", "line": {"width": 0.5, "color": colour},
                     "size": [min(22.0, 6 + 2.4 * len(layers) ** 0.5)
                              for layers in places.values()]}))
-    step = max(1, (top + 7) // 8)
-    ticks = [tick for tick in range(0, top, step) if top - tick >= step / 2]
+    step = max(1, (last + 8) // 8)
+    ticks: list[float] = list(range(0, last + 1, step))
     texts = [f"rank {tick}" for tick in ticks]
     if everyone:
         ticks, texts = [*ticks, top], [*texts, "everyone"]
     dims = [owner["dim"] for owner in run.owners]
-    figure.layout = layout(min(520, 100 + 28 * (top + 1)),
+    figure.layout = layout(min(520, 100 + 28 * (last + 2)),
                            xaxis=log_axis("dimension of the factor", dims, dim_ticks(dims)),
                            yaxis=axis("", tickmode="array", tickvals=ticks, ticktext=texts,
-                                      range=[-0.6, top + (0.6 if everyone else -0.4)]))
+                                      range=[-0.6 * room, (top if everyone else last)
+                                             + 0.6 * room]))
     return figure
 
 
@@ -136,7 +144,7 @@ def make(records: list[Record], charts: Charts) -> Section | None:
             loaded = [run for run in runs if loads(run)]
             if loaded:
                 pieces.append(
-                    legend((run.label, algorithm_colour(run.algorithm)) for run in loaded)
+                    legend(zip((run.label for run in loaded), colours(loaded)))
                     + charts.add(load_figure(loaded), f"Seconds of inversions by rank, {name}",
                                  f"{name}: load of each rank"))
             owned += [charts.add(owner_figure(run), f"Owners of factors, {run.label}, {name}",

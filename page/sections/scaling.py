@@ -5,29 +5,30 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
+from bars import sources_of
 from charts import Charts, axis, chart_time_unit, grid, layout, log_axis, plot_text
 from compare import fastest_text, find, groups, speed_up, speed_up_text
 from markup import Number, legend, line_legend, table
-from palette import algorithm_colour
+from palette import run_colours
 from records import Record, Run
 from section import Finding, Section, block, mode_of
 from words import count, duration, duration_range, place
 
 
-def series(runs: list[Run]) -> dict[str, list[Run]]:
-    """The runs of each algorithm, by the number of ranks."""
-    found: dict[str, list[Run]] = {}
+def series(runs: list[Run]) -> list[tuple[list[Run], str]]:
+    """The runs of each algorithm, by the number of ranks, and their colour."""
+    found: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
-        found.setdefault(run.algorithm, []).append(run)
-    return {name: sorted(line, key=lambda run: run.world) for name, line in found.items()}
+        found.setdefault((run.algorithm, run.label), []).append(run)
+    return [(sorted(line, key=lambda run: run.world), colour)
+            for line, colour in zip(found.values(), run_colours(list(found)))]
 
 
-def line(runs: list[Run], source: str, word: str, length: float) -> go.Scatter | None:
+def line(runs: list[Run], colour: str, source: str, word: str, length: float) -> go.Scatter | None:
     """One algorithm: predicted is dashed, measured is drawn through with its intervals."""
     known = [(run, getattr(run, source)) for run in runs if getattr(run, source)]
     if not known:
         return None
-    colour = algorithm_colour(runs[0].algorithm)
     real = source == "measured"
     trace = go.Scatter(
         x=[run.world for run, _ in known], y=[timing.seconds / length for _, timing in known],
@@ -48,9 +49,9 @@ def figure_of(runs: list[Run], real: str) -> go.Figure:
     unit, length = chart_time_unit(timing.seconds for run in runs
                                    for timing in (run.predicted, run.measured) if timing)
     figure = go.Figure()
-    for of_one in series(runs).values():
+    for of_one, colour in series(runs):
         for source, word in (("predicted", "predicted"), ("measured", real)):
-            trace = line(of_one, source, word, length)
+            trace = line(of_one, colour, source, word, length)
             if trace is not None:
                 figure.add_trace(trace)
     worlds = sorted({run.world for run in runs})
@@ -89,9 +90,8 @@ def make(records: list[Record], charts: Charts) -> Section | None:
                  Number(duration_range(run.measured.low, run.measured.high))
                  if run.measured else None] for run in runs]
         head = ("model", "algorithm", "ranks", "predicted", record.real, "95 % interval")
-        key = legend((of_one[0].label, algorithm_colour(name))
-                     for name, of_one in series(runs).items())
-        content = (key + line_legend(record.real) + grid(pieces)
+        key = legend((of_one[0].label, colour) for of_one, colour in series(runs))
+        content = (key + line_legend(record.real, sources_of(runs)) + grid(pieces)
                    + table(head, rows, "Scaling in numbers"))
         blocks.append(block(record, words, content))
     if not blocks:

@@ -56,14 +56,22 @@ def merged_text(facts: dict) -> str:
             f"{count(facts['drawn'])} are left.")
 
 
-def findings(where: str, label: str, kind: str, facts: dict, mode: str) -> list[Finding]:
+def findings(where: str, label: str, kind: str, facts: dict, mode: str,
+             main: bool) -> list[Finding]:
+    """What was merged; of the main algorithm also how well it hides its messages."""
     texts = []
-    if facts["share"] is not None:
+    if main and facts["share"] is not None:
         texts.append(f"{label}, {kind}: ranks compute during {percent(facts['share'])} of the time "
                      "in which they send.")
     if facts["merged"]:
         texts.append(f"{label}, {kind}: {merged_text(facts)}")
     return [Finding(where, text, mode) for text in texts]
+
+
+def main_trace(traces: list[dict]) -> int:
+    """The one to show first: that of SPD-KFAC if there is one."""
+    return next((place for place, trace in enumerate(traces)
+                 if trace["algorithm"] == "spd-kfac"), 0)
 
 
 def make(records: list[Record], charts: Charts) -> Section | None:
@@ -78,7 +86,11 @@ def make(records: list[Record], charts: Charts) -> Section | None:
     blocks, said = [], []
     for record in chosen:
         views, words, rows = [], [], []
-        for trace in record.body["traces"]:
+        traces = [trace for trace in record.body["traces"]
+                  if trace.get("predicted") or trace.get("measured")]
+        first = main_trace(traces)
+        main = traces[first]["algorithm"]
+        for trace in traces:
             where = place(trace["model"], trace["world"])
             label = trace["label"] or trace["algorithm"]
             view = {"label": f"{label} · {where}"}
@@ -86,17 +98,19 @@ def make(records: list[Record], charts: Charts) -> Section | None:
                 view[kind], facts = side(trace.get(kind), most)
                 if facts:
                     mode = "simulated" if kind == "predicted" else record.mode
-                    words += findings(where, label, word, facts, mode)
+                    words += findings(where, label, word, facts, mode,
+                                      trace["algorithm"] == main)
                     rows.append([where, label, word, Number(count(facts["events"])),
                                  Number(count(facts["drawn"])), Number(duration(facts["end"])),
-                                 Number(facts["ranks"])])
-            if view["predicted"] or view["measured"]:
-                views.append(view)
-        spec = {"kind": "timeline", "views": views, "real": record.real,
+                                 Number(facts["ranks"]), None if facts["share"] is None
+                                 else Number(percent(facts["share"]))])
+            views.append(view)
+        spec = {"kind": "timeline", "views": views, "first": first, "real": record.real,
                 "categories": [[name, colour] for name, colour in CATEGORIES.values()]}
         said += words
         chart = charts.place(spec, HEIGHT, "Timeline of an iteration by rank and lane")
-        head = ("of", "algorithm", "", "events", "drawn", "length", "ranks")
+        head = ("of", "algorithm", "", "events", "drawn", "length", "ranks",
+                "sending that computation hides")
         content = category_legend() + chart + table(head, rows, "Timelines in numbers")
         blocks.append(block(record, words, content))
     intro = ("<p>Time runs to the right. Each rank has a lane of computation and a lane of "

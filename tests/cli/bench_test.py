@@ -77,6 +77,12 @@ class SimulatedTest(BenchTestCase):
         self.assertEqual(record["runs"][0]["predicted"]["iteration"],
                          json.loads(done.stdout)["iteration"])
 
+    def test_breakdown_also_shows_one_worker(self) -> None:
+        record, _ = self.bench("breakdown", "--simulate", "--model", "resnet50")
+        self.assertEqual([(run["label"], run["world"]) for run in record["runs"]][:4],
+                         [("SGD", 1), ("KFAC", 1), ("S-SGD", 64), ("D-KFAC", 64)])
+        self.assertEqual(record["runs"][1]["predicted"]["breakdown"]["factor_comm"], 0)
+
     def test_scaling_goes_from_one_to_1024_workers(self) -> None:
         record, _ = self.bench("scaling", "--simulate", "--model", "resnet50")
         self.assertEqual(sorted({run["world"] for run in record["runs"]}),

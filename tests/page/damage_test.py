@@ -78,7 +78,7 @@ class DamageTest(unittest.TestCase):
                         found = records.read(path)
                     except records.RecordError as error:
                         refused += 1
-                        self.assertRegex(str(error), r"^spdkfac: [^\n]+: [^\n]+ \([^\n]+\); [^\n]+$")
+                        self.assertRegex(str(error), r"^spdkfac: \S+: [^\n]+ \([^\n]+\); [^\n]+$")
                         continue
                     drawn += 1
                     self.assertIn("</html>", document.make([found], "damaged"))

@@ -167,6 +167,14 @@ class ContentTest(PageTest):
         self.assertEqual(page.sections, ["summary", "timeline", "fits", "models", "memory",
                                          "convergence"])
 
+    def test_variants_of_one_algorithm_have_colours_of_their_own(self) -> None:
+        record = sample.placement()
+        for run, label in zip(record["runs"], ("Non-Dist", "Seq-Dist", "LBP")):
+            run.update(algorithm="spd-kfac", label=label)
+        _, html = self.make({"placement": record})
+        traces = charts_of(html)[0]["data"]
+        self.assertEqual(len({trace["marker"]["color"] for trace in traces}), 3)
+
     def test_unknown_fields_are_let_through(self) -> None:
         record = sample.ablation()
         record["new"] = {"a": 1}
@@ -237,6 +245,15 @@ class WordsTest(PageTest):
         self.assert_says(page, "SPD-KFAC hides 70 % of factor communication; the exposed rest is "
                                "12.0 ms of 300 ms (4 %).")
         self.assert_says(page, "SPD-KFAC spends most of its time on FF&BP: 288 ms, 96 %.")
+
+    def test_nearly_all_is_not_all(self) -> None:
+        def hidden(exposed: float) -> Page:
+            return self.iteration(self.timed("spd-kfac", 0.9, 1.0, 1.1, 1.0, factor_messages=0.5,
+                                             breakdown={"factor_comm": exposed}))
+        self.assert_says(hidden(0.001), "SPD-KFAC hides 99.8 % of factor communication")
+        self.assert_says(hidden(1e-9), "SPD-KFAC hides 99.9 % of factor communication")
+        self.assert_says(hidden(0), "SPD-KFAC hides all factor communication.")
+        self.assert_says(hidden(0.7), "SPD-KFAC hides 0 % of factor communication")
 
     def test_ablation_and_memory_and_convergence(self) -> None:
         page, _ = self.make({"a": sample.ablation(), "m": sample.memory(),

@@ -35,8 +35,10 @@ const std::vector<Experiment>& experiments() {
   static const std::vector<Experiment> list = {
       {"iteration", "Iteration times and speed-ups",
        presets({"sgd", "d-kfac", "mpd-kfac", "spd-kfac", "optimal-fusion", "auto"})},
-      {"breakdown", "Where an iteration's time goes",
-       presets({"sgd", "d-kfac", "mpd-kfac", "spd-kfac", "auto"})},
+      {"breakdown",
+       "Where an iteration's time goes",
+       {Variant{"SGD", preset("sgd"), 1}, Variant{"KFAC", preset("kfac"), 1}, variant_of("sgd"),
+        variant_of("d-kfac"), variant_of("mpd-kfac"), variant_of("spd-kfac"), variant_of("auto")}},
       {"pipelining", "Ways to send factors while they are computed",
        presets({"naive", "lw-none", "lw-threshold", "sp-otf", "optimal-fusion"})},
       {"placement",

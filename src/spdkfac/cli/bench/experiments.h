@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,8 @@ namespace spdkfac::cli {
 struct Variant {
   std::string label;
   PlanOptions options;
+  // Whatever the number of workers, this one; only simulated.
+  std::optional<int> world = std::nullopt;
 };
 // As the paper calls the preset, or its own name.
 Variant variant_of(const std::string& algorithm);

@@ -236,7 +236,9 @@ Setup emulated_setup(const Ranks& ranks, at::Device device, const MeasuredBenchO
 
 }  // namespace
 
-RunBenchResult measure_runs(const Experiment& experiment, const MeasuredBenchOptions& options) {
+RunBenchResult measure_runs(const Experiment& all, const MeasuredBenchOptions& options) {
+  Experiment experiment = all;
+  std::erase_if(experiment.variants, [](const Variant& variant) { return variant.world; });
   const at::Device device = find_device(options.settings.front().device);
   const Ranks ranks(options.ranks, device);
   const bool emulated = options.emulated_world > 0;

@@ -118,7 +118,9 @@ void run_bench(RunBenchFlags flags) {
   const RunBenchResult result = flags.simulate ? simulated(flags) : measured(flags);
   if (!result.first_rank) return;
   const Json record = memory ? memory_record(result) : to_json(result, flags.traces);
-  if (!flags.out.empty()) write_file_atomically(flags.out, record.dump(1) + "\n");
+  // Events by the thousand would each take eight lines.
+  const int indent = flags.traces ? -1 : 1;
+  if (!flags.out.empty()) write_file_atomically(flags.out, record.dump(indent) + "\n");
   if (!flags.trace.empty()) write_trace(flags.trace, result);
   if (flags.json) {
     print_json(record);

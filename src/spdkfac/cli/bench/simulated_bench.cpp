@@ -13,13 +13,14 @@ RunBenchResult simulate_runs(const Experiment& experiment, const std::vector<Mod
   for (const ModelSpec& model : models) {
     for (const int world : worlds) {
       for (const Variant& variant : experiment.variants) {
-        const Predicted predicted = predict(model, costs, world, variant.options);
+        const int workers = variant.world.value_or(world);
+        const Predicted predicted = predict(model, costs, workers, variant.options);
         Run run;
         run.model = model.name;
-        run.world = world;
+        run.world = workers;
         run.algorithm = variant.options.algorithm;
         run.label = variant.label;
-        run.paper = paper_iteration(costs.name, world, model.name, variant.options);
+        run.paper = paper_iteration(costs.name, workers, model.name, variant.options);
         run.predicted = run_times(predicted);
         if (experiment.name == "placement") run.owners = predicted.plan.factors;
         result.runs.push_back(std::move(run));
