@@ -89,7 +89,7 @@ class Reproduction:
         self.measure("memory", *SMALL, "--steps", "1", "--cluster-file", str(cluster), name="memory")
         self.run("emulated: 64 workers",
                  [str(self.options.program), "bench", "iteration", "--emulate", "64", *SMALL,
-                  "--steps", str(self.options.steps), *self.record("emulated-iteration")],
+                  "--recalibrate", "--steps", str(self.options.steps), *self.record("emulated-iteration")],
                  self.environment)
         self.run("convergence",
                  [sys.executable, str(ROOT / "tools/convergence.py"), "--best", "--seeds", "1",

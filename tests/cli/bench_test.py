@@ -170,6 +170,18 @@ class EmulatedTest(BenchTestCase):
             self.assertAlmostEqual(event[5], 0.02, places=4)
 
 
+class StepTest(BenchTestCase):
+    def test_sgd_stands_beside_kfac(self) -> None:
+        record, text = self.bench("step", "--model", "cnn28", "--width", "0.25", "--batch", "4",
+                                  "--threads", "1", "--steps", "3", "--warmup", "1")
+        self.assertEqual(record["format"], "spdkfac.bench-step/1")
+        self.assertEqual({name: len(seconds) for name, seconds in record["seconds"].items()},
+                         {"sgd": 3, "capture": 3, "kfac": 3, "kfac traced": 3})
+        self.assertEqual(set(record["calls_alone_ms"]),
+                         {"factor_comp", "inverse_comp", "precondition"})
+        self.assertIn("x sgd", text)
+
+
 class ReportTest(BenchTestCase):
     def test_a_record_becomes_a_page(self) -> None:
         self.bench("iteration", "--simulate", "--traces", "--model", "resnet50")

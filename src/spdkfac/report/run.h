@@ -16,7 +16,7 @@ namespace spdkfac {
 struct RunTimes {
   Seconds iteration;                   // measured: the median of the samples
   std::vector<double> samples;         // measured: seconds of each step on its slowest rank
-  CategoryTimes breakdown;             // of the critical rank; measured: of rank 0, medians
+  CategoryTimes breakdown;             // of the rank that computes longest; measured: medians
   double sent_bytes = 0;               // by a rank, on average
   Seconds factor_messages;             // that factors were on their way, hidden or not
   std::vector<Seconds> inverse_loads;  // simulated: inversions by rank

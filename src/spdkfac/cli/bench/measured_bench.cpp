@@ -85,6 +85,7 @@ std::vector<Samples> take_turns(const std::vector<Contestant>& contestants,
   const std::int64_t steps = warmup + setting.steps;
   std::optional<Progress> progress;
   if (ranks.first()) progress.emplace(setting.model, static_cast<std::size_t>(steps));
+  const RankTraces traces(ranks);
   std::vector<Samples> samples(contestants.size());
   for (std::int64_t step = 0; step < steps; ++step) {
     for (std::size_t i = 0; i < contestants.size(); ++i) {
@@ -96,15 +97,10 @@ std::vector<Samples> take_turns(const std::vector<Contestant>& contestants,
       if (step < warmup) continue;
       samples[i].seconds.push_back(seconds);
       samples[i].sent_bytes = communicator.traffic().sent - sent;
-      const Trace trace = kfac.trace();
-      samples[i].parts.push_back(breakdown(trace, 0));
+      Trace trace = traces.last_step(kfac);
+      samples[i].parts.push_back(breakdown(trace, critical_rank(trace)));
       samples[i].factor_messages.push_back(factor_messages(trace).value());
-      if (step < steps - 1) continue;
-      samples[i].last = trace_of_ranks(ranks, kfac);
-      if (ranks.alone()) {  // it is one rank of an emulated world
-        samples[i].last = Trace(communicator.size());
-        samples[i].last.append(trace, communicator.rank(), Seconds(0));
-      }
+      samples[i].last = std::move(trace);
     }
     if (progress) progress->advance();
   }
@@ -152,7 +148,13 @@ void measure_model(const Experiment& experiment, const BenchSetting& setting, co
     run.measured = run_times(setup.ranks, samples[i]);
     if (experiment.name == "placement") run.owners = predicted.plan.factors;
     result.runs.push_back(std::move(run));
-    result.traces.push_back({predicted.trace, std::move(samples[i].last)});
+    Trace last = std::move(samples[i].last);
+    if (setup.ranks.alone()) {  // it is one rank of an emulated world
+      Trace in_world(contestants[i].communicator->size());
+      in_world.append(last, contestants[i].communicator->rank(), Seconds(0));
+      last = std::move(in_world);
+    }
+    result.traces.push_back({predicted.trace, std::move(last)});
     result.memory.push_back(memory_of_ranks(setup.ranks, kfac.memory()));
   }
 }

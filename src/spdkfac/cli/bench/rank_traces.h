@@ -1,14 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <vector>
+
 #include "spdkfac/base/trace.h"
 #include "spdkfac/cli/ranks.h"
 #include "spdkfac/runtime/preconditioner.h"
 
 namespace spdkfac::cli {
 
-// The last step of all ranks on the clock of the first one; it begins where the first of them
-// began. On other ranks than the first: this rank's alone. All ranks call it together.
-Trace trace_of_ranks(const Ranks& ranks, Preconditioner& kfac);
+// Joins the traces of ranks, each on its own clock and later by a shift, to one. A message is on
+// its way only when the last rank has started it: before, those that have wait for that rank.
+Trace joined(const std::vector<Trace>& ranks, const std::vector<Seconds>& shifts);
+
+// The steps of all ranks on the clock of the first one.
+class RankTraces {
+ public:
+  // Compares the clocks; all ranks together.
+  explicit RankTraces(const Ranks& ranks);
+
+  // The last step, from where the first rank began it; the same on all ranks, which call it
+  // together.
+  Trace last_step(Preconditioner& kfac) const;
+
+ private:
+  const Ranks& ranks_;
+  Seconds clock_offset_;
+};
 
 }  // namespace spdkfac::cli

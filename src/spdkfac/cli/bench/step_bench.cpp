@@ -136,7 +136,8 @@ StepBenchResult bench_step(const StepBenchOptions& options) {
   add("capture", watching);
   add("kfac", options.kfac);
   add("kfac traced", traced);
-  trainees[1]->kfac().step();  // the step at which factors would be due, on nothing
+  // The step at which factors would be due, on nothing.
+  trainees[1]->kfac().step(Trainee::kLearningRate);
   CallsAlone calls(describe_setting(setting), device);
 
   Progress progress("steps", static_cast<std::size_t>(options.warmup + setting.steps));

@@ -14,9 +14,6 @@
 namespace spdkfac::cli {
 namespace {
 
-// So small that a model of noise stays finite.
-constexpr double kLearningRate = 1e-4;
-
 std::shared_ptr<Model> model_of(const BenchSetting& setting) {
   torch::manual_seed(1);
   ModelOptions options;

@@ -40,6 +40,9 @@ Batch random_batch(const BenchSetting& setting, at::Device device, std::uint64_t
 // A copy of the model that is trained by SGD, by K-FAC where `kfac` is given.
 class Trainee {
  public:
+  // So small that a model of noise stays finite.
+  static constexpr double kLearningRate = 1e-4;
+
   Trainee(const BenchSetting& setting, at::Device device, const std::optional<KfacOptions>& kfac,
           const Distribution& distribution = {});
 

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/cli/bench/rank_traces.h"
+
+#include <gtest/gtest.h>
+
+#include "spdkfac/base/check.h"
+#include "spdkfac/report/breakdown.h"
+
+namespace spdkfac::cli {
+namespace {
+
+void add(Trace& trace, const char* name, Lane lane, Category category, double start, double end) {
+  trace.add({.rank = 0,
+             .name = trace.intern(name),
+             .lane = lane,
+             .category = category,
+             .start = Seconds(start),
+             .duration = Seconds(end - start)});
+}
+
+// Rank 0 computes for 1 s and starts the message at once; rank 1, which began 0.5 s later, inverts
+// until 3 s on its clock before it joins. The message then takes 0.5 s.
+std::vector<Trace> early_and_late() {
+  std::vector<Trace> ranks(2);
+  add(ranks[0], "forward", Lane::kCompute, Category::kForwardBackward, 0, 1);
+  add(ranks[0], "message", Lane::kChannel, Category::kInverseComm, 1, 4);
+  add(ranks[1], "inverse", Lane::kCompute, Category::kInverseComp, 0, 3);
+  add(ranks[1], "message", Lane::kChannel, Category::kInverseComm, 3, 3.5);
+  return ranks;
+}
+
+TEST(JoinedTraces, AMessageBeginsWhenTheLastRankHasStartedIt) {
+  const Trace all = joined(early_and_late(), {Seconds(0), Seconds(0.5)});
+  ASSERT_EQ(all.world(), 2);
+  ASSERT_EQ(all.events().size(), 4U);
+  const TraceEvent& first = all.events()[1];
+  EXPECT_EQ(first.rank, 0);
+  EXPECT_DOUBLE_EQ(first.start.value(), 3.5);
+  EXPECT_DOUBLE_EQ(first.end().value(), 4);
+  const TraceEvent& second = all.events()[3];
+  EXPECT_EQ(second.rank, 1);
+  EXPECT_DOUBLE_EQ(second.start.value(), 3.5);
+  EXPECT_DOUBLE_EQ(second.end().value(), 4);
+  EXPECT_EQ(all.names()[second.name], "message");
+}
+
+// What rank 0 waits for is the inversion of rank 1, not the network: 2.5 s of it, then 0.5 s.
+TEST(JoinedTraces, WaitingCountsAsWhatTheLateRankComputes) {
+  const CategoryTimes times = breakdown(joined(early_and_late(), {Seconds(0), Seconds(0.5)}), 0);
+  EXPECT_DOUBLE_EQ(times[Category::kForwardBackward].value(), 1);
+  EXPECT_DOUBLE_EQ(times[Category::kInverseComp].value(), 2.5);
+  EXPECT_DOUBLE_EQ(times[Category::kInverseComm].value(), 0.5);
+}
+
+// Clocks are not exact: a message that ended before the other rank began it took no time.
+TEST(JoinedTraces, AMessageNeverTakesLessThanNoTime) {
+  std::vector<Trace> ranks(2);
+  add(ranks[0], "message", Lane::kChannel, Category::kFactorComm, 0, 1);
+  add(ranks[1], "message", Lane::kChannel, Category::kFactorComm, 1.25, 1.5);
+  const Trace all = joined(ranks, {Seconds(0), Seconds(0)});
+  EXPECT_DOUBLE_EQ(all.events()[0].start.value(), 1);
+  EXPECT_EQ(all.events()[0].duration, Seconds(0));
+}
+
+TEST(JoinedTraces, RanksHaveTheSameMessages) {
+  std::vector<Trace> ranks(2);
+  add(ranks[0], "message", Lane::kChannel, Category::kFactorComm, 0, 1);
+  EXPECT_THROW(joined(ranks, {Seconds(0), Seconds(0)}), InternalError);
+}
+
+}  // namespace
+}  // namespace spdkfac::cli
