@@ -22,7 +22,7 @@ class Timing:
     seconds: float
     low: float | None
     high: float | None
-    samples: int
+    samples: tuple[float, ...]  # by step
     breakdown: dict[str, float]
     sent_bytes: float | None
     factor_messages: float | None
@@ -70,7 +70,7 @@ def timing(value: dict | None) -> Timing | None:
     real = "median" in value
     return Timing(seconds=value["median"] if real else value["iteration"],
                   low=value["low"] if real else None, high=value["high"] if real else None,
-                  samples=len(value.get("samples", [])), breakdown=value.get("breakdown", {}),
+                  samples=tuple(value.get("samples", [])), breakdown=value.get("breakdown", {}),
                   sent_bytes=value.get("sent_bytes"), factor_messages=value.get("factor_messages"),
                   inverse_loads=value.get("inverse_loads", []))
 

@@ -14,8 +14,8 @@ from words import change, duration, duration_range, percent, place
 
 def saving_text(run: Run, found: SpeedUp) -> str:
     if not found.differs:
-        return (f"{run.label} against {found.over.label}: no difference, the confidence intervals "
-                "overlap.")
+        return (f"{run.label} against {found.over.label}: no difference that the samples "
+                "show.")
     share = 1 - 1 / found.factor
     word = "saves" if share >= 0 else "adds"
     return f"{run.label} {word} {percent(abs(share))} of the time of {found.over.label}."

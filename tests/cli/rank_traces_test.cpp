@@ -52,14 +52,33 @@ TEST(JoinedTraces, WaitingCountsAsWhatTheLateRankComputes) {
   EXPECT_DOUBLE_EQ(times[Category::kInverseComm].value(), 0.5);
 }
 
-// Clocks are not exact: a message that ended before the other rank began it took no time.
+// The root of a broadcast is done when it has sent; the message still travels, and the next one
+// follows behind it.
+TEST(JoinedTraces, AMessageEndsWhenTheLastRankHasIt) {
+  std::vector<Trace> ranks(2);
+  add(ranks[0], "first", Lane::kChannel, Category::kFactorComm, 0, 0.25);
+  add(ranks[0], "second", Lane::kChannel, Category::kFactorComm, 0.25, 0.5);
+  add(ranks[1], "first", Lane::kChannel, Category::kFactorComm, 0.125, 1);
+  add(ranks[1], "second", Lane::kChannel, Category::kFactorComm, 1, 1.5);
+  const Trace all = joined(ranks, {Seconds(0), Seconds(0)});
+  for (const std::size_t rank : {0U, 1U}) {
+    const TraceEvent& first = all.events()[2 * rank];
+    const TraceEvent& second = all.events()[2 * rank + 1];
+    EXPECT_EQ(first.start, Seconds(0.125));
+    EXPECT_EQ(first.end(), Seconds(1));
+    EXPECT_EQ(second.start, Seconds(1));
+    EXPECT_EQ(second.end(), Seconds(1.5));
+  }
+}
+
+// Clocks are not exact: a message that the other rank began when it was over for one, by its clock.
 TEST(JoinedTraces, AMessageNeverTakesLessThanNoTime) {
   std::vector<Trace> ranks(2);
   add(ranks[0], "message", Lane::kChannel, Category::kFactorComm, 0, 1);
   add(ranks[1], "message", Lane::kChannel, Category::kFactorComm, 1.25, 1.5);
   const Trace all = joined(ranks, {Seconds(0), Seconds(0)});
-  EXPECT_DOUBLE_EQ(all.events()[0].start.value(), 1);
-  EXPECT_EQ(all.events()[0].duration, Seconds(0));
+  EXPECT_EQ(all.events()[0].start, Seconds(1.25));
+  EXPECT_EQ(all.events()[0].end(), Seconds(1.5));
 }
 
 TEST(JoinedTraces, RanksHaveTheSameMessages) {

@@ -8,38 +8,54 @@
 namespace spdkfac::cli {
 namespace {
 
-std::vector<std::size_t> messages_of(const Trace& trace) {
-  std::vector<std::size_t> messages;
-  for (std::size_t i = 0; i < trace.events().size(); ++i) {
-    if (trace.events()[i].lane == Lane::kChannel) messages.push_back(i);
+struct Span {
+  Seconds start;
+  Seconds end;
+};
+
+std::vector<Span> messages_of(const Trace& trace, Seconds shift) {
+  std::vector<Span> messages;
+  for (const TraceEvent& event : trace.events()) {
+    if (event.lane != Lane::kChannel) continue;
+    messages.push_back({event.start + shift, event.end() + shift});
   }
   return messages;
+}
+
+// When each message was on its way for all ranks, which start the same ones in the same order.
+std::vector<Span> shared_messages(const std::vector<Trace>& ranks,
+                                  const std::vector<Seconds>& shifts) {
+  std::vector<Span> shared = messages_of(ranks[0], shifts[0]);
+  for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
+    const std::vector<Span> own = messages_of(ranks[rank], shifts[rank]);
+    SPDKFAC_CHECK(own.size() == shared.size(), "ranks with different messages");
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      shared[i].start = std::max(shared[i].start, own[i].start);
+      shared[i].end = std::max(shared[i].end, own[i].end);
+    }
+  }
+  for (std::size_t i = 1; i < shared.size(); ++i) {
+    shared[i].start = std::max(shared[i].start, shared[i - 1].end);
+    shared[i].end = std::max(shared[i].end, shared[i].start);
+  }
+  return shared;
 }
 
 }  // namespace
 
 Trace joined(const std::vector<Trace>& ranks, const std::vector<Seconds>& shifts) {
   SPDKFAC_CHECK(!ranks.empty() && ranks.size() == shifts.size(), "traces without their shifts");
-  std::vector<std::vector<std::size_t>> messages;
-  for (const Trace& trace : ranks) messages.push_back(messages_of(trace));
-  // When the last rank has started each message; ranks start the same ones in the same order.
-  std::vector<Seconds> started;
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    SPDKFAC_CHECK(messages[rank].size() == messages[0].size(), "ranks with different messages");
-    started.resize(messages[rank].size(), shifts[rank]);
-    for (std::size_t i = 0; i < started.size(); ++i) {
-      const TraceEvent& event = ranks[rank].events()[messages[rank][i]];
-      started[i] = std::max(started[i], event.start + shifts[rank]);
-    }
-  }
+  const std::vector<Span> messages = shared_messages(ranks, shifts);
   Trace all(static_cast<int>(ranks.size()));
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     std::size_t message = 0;
     for (TraceEvent event : ranks[rank].events()) {
-      const Seconds end = event.end() + shifts[rank];
       event.start += shifts[rank];
-      if (event.lane == Lane::kChannel) event.start = std::min(end, started[message++]);
-      event.duration = end - event.start;
+      if (event.lane == Lane::kChannel) {
+        event.start = messages[message].start;
+        event.duration = messages[message].end - messages[message].start;
+        ++message;
+      }
       event.rank = static_cast<std::int32_t>(rank);
       event.name = all.intern(ranks[rank].names()[event.name]);
       all.add(event);

@@ -9,8 +9,9 @@
 
 namespace spdkfac::cli {
 
-// Joins the traces of ranks, each on its own clock and later by a shift, to one. A message is on
-// its way only when the last rank has started it: before, those that have wait for that rank.
+// Joins the traces of ranks, each on its own clock and later by a shift, to one with one channel,
+// as the simulator has it: a message is on its way from when the last rank has started it (before,
+// the others wait for that rank) until the last rank has it.
 Trace joined(const std::vector<Trace>& ranks, const std::vector<Seconds>& shifts);
 
 // The steps of all ranks on the clock of the first one.
