@@ -46,7 +46,8 @@ class Page(HTMLParser):
         self.loads: list[str] = []
         self.text = ""
         self.skipped = 0
-        self.feed(html)
+        # Scripts have megabytes that the parser reads slowly.
+        self.feed(re.sub(r"(<script\b[^>]*>).*?(</script>)", r"\1\2", html, flags=re.S))
         self.text = re.sub(r"\s+", " ", self.text)
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
