@@ -104,7 +104,7 @@ class Trace {
 
 // One event as a list: rank, lane, category, name, start, duration (docs/records.md).
 Json to_json(const Trace& trace);
-// What to_json() gave; `where` names it in errors. Its iteration is the end of the last event.
+// What to_json() gave. Its iteration is the end of the last event.
 Trace parse_trace(const JsonValue& events, int world);
 
 }  // namespace spdkfac

@@ -26,28 +26,22 @@ std::string fits_text(const Calibration& calibration) {
                {"R²"},
                {"largest error %"},
                {"in the file"}});
-  const auto points = [](const CostTable& costs) {
-    return fmt::format("{} points", costs.points().size());
-  };
   for (const CollectiveFits& fits : calibration.collectives) {
     const std::string name = operation_name(fits.measured.operation);
     const CollectiveCost& affine = fits.affine.model;
-    add_fit(table, name, "affine",
-            fmt::format("α {:.3f} ms, β {:.3f} ms a million", 1e3 * affine.alpha().value(),
-                        1e9 * affine.beta().value()),
-            fits.affine.quality, !fits.takes_table());
-    add_fit(table, name, "table", points(fits.table.model), fits.table.quality, fits.takes_table());
+    add_fit(table, name, "affine", coefficients_text(affine), fits.affine.quality,
+            !fits.takes_table());
+    add_fit(table, name, "table", coefficients_text(fits.table.model), fits.table.quality,
+            fits.takes_table());
   }
   const InverseFits& inverse = calibration.inverse;
   const ExponentialInverse& exponential = inverse.exponential.model;
-  add_fit(table, "inverse", "exponential",
-          fmt::format("α {:.3f} ms, β {:.3g}", 1e3 * exponential.alpha, exponential.beta),
+  add_fit(table, "inverse", "exponential", coefficients_text(exponential),
           inverse.exponential.quality, false);
   const CubicInverse& cubic = inverse.cubic.model;
-  add_fit(table, "inverse", "cubic",
-          fmt::format("{:.2g} {:.2g} {:.2g} {:.2g}", cubic.c0, cubic.c1, cubic.c2, cubic.c3),
-          inverse.cubic.quality, !inverse.takes_table());
-  add_fit(table, "inverse", "table", points(inverse.table.model), inverse.table.quality,
+  add_fit(table, "inverse", "cubic", coefficients_text(cubic), inverse.cubic.quality,
+          !inverse.takes_table());
+  add_fit(table, "inverse", "table", coefficients_text(inverse.table.model), inverse.table.quality,
           inverse.takes_table());
   return table.text();
 }
@@ -113,13 +107,30 @@ Json fit_json(const Fit<Model>& fit, Json coefficients) {
   return coefficients;
 }
 
+}  // namespace
+
 Json points_json(const std::vector<Measurement>& measurements) {
   Json points = Json::array();
   for (const Measurement& one : measurements) points.push_back({one.size, one.time.value()});
   return points;
 }
 
-}  // namespace
+std::string coefficients_text(const CollectiveCost& affine) {
+  return fmt::format("α {:.3f} ms, β {:.3f} ms a million", 1e3 * affine.alpha().value(),
+                     1e9 * affine.beta().value());
+}
+
+std::string coefficients_text(const ExponentialInverse& exponential) {
+  return fmt::format("α {:.3f} ms, β {:.3g}", 1e3 * exponential.alpha, exponential.beta);
+}
+
+std::string coefficients_text(const CubicInverse& cubic) {
+  return fmt::format("{:.2g} {:.2g} {:.2g} {:.2g}", cubic.c0, cubic.c1, cubic.c2, cubic.c3);
+}
+
+std::string coefficients_text(const CostTable& table) {
+  return fmt::format("{} points", table.points().size());
+}
 
 std::string duration_text(Seconds time) {
   constexpr double kMinute = 60;

@@ -37,12 +37,6 @@ struct FitBenchFlags {
   bool json = false;
 };
 
-Json points_of(const std::vector<Measurement>& measurements) {
-  Json points = Json::array();
-  for (const Measurement& one : measurements) points.push_back({one.size, one.time.value()});
-  return points;
-}
-
 // A form at some sizes between the first and the last, each a twelfth of an octave on.
 Json curve_of(double first, double last, const std::function<Seconds(double)>& time) {
   Json curve = Json::array();
@@ -82,14 +76,12 @@ Json collective_curve(const CollectiveFits& fits) {
   };
   return {{"name", operation_name(fits.measured.operation)},
           {"unit", "elements"},
-          {"points", points_of(measured)},
+          {"points", points_json(measured)},
           {"fits",
-           {fit_of("affine",
-                   fmt::format("α {:.3f} ms, β {:.3f} ms a million", 1e3 * affine.alpha().value(),
-                               1e9 * affine.beta().value()),
-                   measured, fits.affine.quality, !fits.takes_table(), time_of(affine)),
-            fit_of("table", fmt::format("{} points", table.table()->points().size()), measured,
-                   fits.table.quality, fits.takes_table(), time_of(table))}}};
+           {fit_of("affine", coefficients_text(affine), measured, fits.affine.quality,
+                   !fits.takes_table(), time_of(affine)),
+            fit_of("table", coefficients_text(fits.table.model), measured, fits.table.quality,
+                   fits.takes_table(), time_of(table))}}};
 }
 
 Json inverse_curve(const InverseFits& fits) {
@@ -98,19 +90,16 @@ Json inverse_curve(const InverseFits& fits) {
   };
   const ExponentialInverse& exponential = fits.exponential.model;
   const CubicInverse& cubic = fits.cubic.model;
-  return {
-      {"name", "inverse"},
-      {"unit", "dim"},
-      {"points", points_of(fits.measured)},
-      {"fits",
-       {fit_of("exponential",
-               fmt::format("α {:.3f} ms, β {:.3g}", 1e3 * exponential.alpha, exponential.beta),
-               fits.measured, fits.exponential.quality, false, time_of(exponential)),
-        fit_of("cubic",
-               fmt::format("{:.2g} {:.2g} {:.2g} {:.2g}", cubic.c0, cubic.c1, cubic.c2, cubic.c3),
-               fits.measured, fits.cubic.quality, !fits.takes_table(), time_of(cubic)),
-        fit_of("table", fmt::format("{} points", fits.table.model.points().size()), fits.measured,
-               fits.table.quality, fits.takes_table(), time_of(fits.table.model))}}};
+  return {{"name", "inverse"},
+          {"unit", "dim"},
+          {"points", points_json(fits.measured)},
+          {"fits",
+           {fit_of("exponential", coefficients_text(exponential), fits.measured,
+                   fits.exponential.quality, false, time_of(exponential)),
+            fit_of("cubic", coefficients_text(cubic), fits.measured, fits.cubic.quality,
+                   !fits.takes_table(), time_of(cubic)),
+            fit_of("table", coefficients_text(fits.table.model), fits.measured, fits.table.quality,
+                   fits.takes_table(), time_of(fits.table.model))}}};
 }
 
 // A cost of a cluster file, without the measurements that it was made from.
@@ -161,7 +150,6 @@ void add_curves(Json& record, const FitBenchFlags& flags, const Calibration& cal
 }
 
 void add_simulated_curves(Json& record, const FitBenchFlags& flags, const CostModel& costs) {
-  constexpr double kSmallestDim = 64;
   const auto largest = static_cast<double>(flags.max_dim);
   record["curves"] = Json::array();
   if (flags.inverse) {

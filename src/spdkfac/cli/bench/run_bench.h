@@ -46,9 +46,10 @@ struct MeasuredBenchOptions {
 // predictions are for those.
 RunBenchResult measure_runs(const Experiment& experiment, const MeasuredBenchOptions& options);
 
-// Simulated iterations of each model on each number of workers.
+// Simulated iterations of each model on each number of workers. Their traces are kept only if
+// asked for: those of many workers have millions of events.
 RunBenchResult simulate_runs(const Experiment& experiment, const std::vector<ModelSpec>& models,
-                             const CostModel& costs, const std::vector<int>& worlds);
+                             const CostModel& costs, const std::vector<int>& worlds, bool traces);
 
 std::string to_text(const RunBenchResult& result);
 // The record (docs/records.md); with `traces` also the events of the first ranks.

@@ -78,7 +78,8 @@ RunBenchResult simulated(const RunBenchFlags& flags) {
   for (const std::string& model : flags.models.empty() ? data_names("models") : flags.models) {
     models.push_back(simulated_model(flags, model));
   }
-  return simulate_runs(flags.experiment, models, costs, simulated_worlds(flags, costs));
+  return simulate_runs(flags.experiment, models, costs, simulated_worlds(flags, costs),
+                       flags.traces || !flags.trace.empty());
 }
 
 RunBenchResult measured(const RunBenchFlags& flags) {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
 #include "spdkfac/cli/bench/paper.h"
 #include "spdkfac/cli/bench/run_bench.h"
 
 namespace spdkfac::cli {
 
 RunBenchResult simulate_runs(const Experiment& experiment, const std::vector<ModelSpec>& models,
-                             const CostModel& costs, const std::vector<int>& worlds) {
+                             const CostModel& costs, const std::vector<int>& worlds, bool traces) {
   RunBenchResult result;
   result.head.experiment = experiment.name;
   result.head.mode = RecordMode::kSimulated;
@@ -14,7 +16,7 @@ RunBenchResult simulate_runs(const Experiment& experiment, const std::vector<Mod
     for (const int world : worlds) {
       for (const Variant& variant : experiment.variants) {
         const int workers = variant.world.value_or(world);
-        const Predicted predicted = predict(model, costs, workers, variant.options);
+        Predicted predicted = predict(model, costs, workers, variant.options);
         Run run;
         run.model = model.name;
         run.world = workers;
@@ -24,7 +26,7 @@ RunBenchResult simulate_runs(const Experiment& experiment, const std::vector<Mod
         run.predicted = run_times(predicted);
         if (experiment.name == "placement") run.owners = predicted.plan.factors;
         result.runs.push_back(std::move(run));
-        result.traces.push_back({predicted.trace, std::nullopt});
+        if (traces) result.traces.push_back({std::move(predicted.trace), std::nullopt});
       }
     }
   }
