@@ -333,7 +333,9 @@ TEST(Preconditioner, ReportsItsMemory) {
   // A is 4x4, G 2x2; the batch sums are of that size, too; three buffers for the 2x4 gradient.
   EXPECT_EQ(kfac.memory().factors, Bytes(8 * (16 + 4)));
   EXPECT_EQ(kfac.memory().inverses, Bytes(8 * (16 + 4)));
-  EXPECT_EQ(kfac.memory().buffers, Bytes(8 * (16 + 4) + 3 * 8 * 8));
+  // A GPU inverts both in one batch, padded to 64x64.
+  const std::int64_t batch = on_cuda() ? 2 * 64 * 64 * 8 : 0;
+  EXPECT_EQ(kfac.memory().buffers, Bytes(8 * (16 + 4) + 3 * 8 * 8 + batch));
 }
 
 TEST(Preconditioner, RefusesOptionsAndCallsThatMakeNoSense) {

@@ -31,7 +31,7 @@ struct CalibrationOptions {
   std::optional<Seconds> budget;
 };
 constexpr std::int64_t kSmallestMessage = 1024;
-constexpr std::int64_t kSmallestDim = 64;
+constexpr std::int64_t kSmallestDim = 16;
 
 // For a cluster file. The largest inversion is 2048 on a CPU: that is half a second a sample, from
 // there on the time grows with the cube of the dimension, and 8192 would take half a minute.

@@ -51,6 +51,8 @@ ComputeStage::ComputeStage(const Bench& bench, std::vector<std::int64_t> dims, s
     : bench_(bench), repetitions_(repetitions) {
   SPDKFAC_CHECK(dims.size() >= kFewestDims && repetitions >= 1, "too little to measure");
   tasks_ = compute_tasks(bench.communicator, bench.device, dims, batch);
+  // In a step ranks compute one thing after the other and meet in messages only.
+  for (ComputeTask& task : tasks_) task.task.each_for_itself = true;
   std::vector<ComputeTask> trials;
   std::copy_if(tasks_.begin(), tasks_.end(), std::back_inserter(trials),
                [](const ComputeTask& task) { return !is_long(task); });

@@ -60,10 +60,12 @@ std::vector<Seconds> measure_rounds(const Bench& bench, std::span<const Task> ta
       if (round >= 0) samples[i * count + static_cast<std::size_t>(round)] = seconds;
     }
   }
-  samples = largest_of_ranks(bench.communicator, bench.device, samples);
+  const auto largest = largest_of_ranks(bench.communicator, bench.device, samples);
+  const auto means = mean_of_ranks(bench.communicator, bench.device, samples);
   std::vector<Seconds> result;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
-    const auto first = samples.begin() + static_cast<std::ptrdiff_t>(i * count);
+    const std::vector<double>& chosen = tasks[i].each_for_itself ? means : largest;
+    const auto first = chosen.begin() + static_cast<std::ptrdiff_t>(i * count);
     result.emplace_back(median({first, first + repetitions}));
   }
   return result;

@@ -24,6 +24,9 @@ struct Task {
   // The time that the calling thread has run, not that of the clock: of work that goes on behind
   // it.
   bool own_time = false;
+  // Ranks do not wait for each other in it: a sample is the mean of theirs, not that of the
+  // slowest.
+  bool each_for_itself = false;
 };
 
 // Where tasks are timed: all ranks run the same ones at the same time, each on its device.
@@ -38,8 +41,8 @@ void wait_for_device(c10::Device device);
 
 // Seconds of one run of each task, the same on all ranks. Rounds go over all tasks, each in another
 // order, so that a slow moment of the machine hits all of them; the first round is left out. Before
-// each sample the ranks meet; a sample is that of the slowest rank. The result is the median of
-// `repetitions` samples.
+// each sample the ranks meet; a sample is that of the slowest rank, unless the task says otherwise.
+// The result is the median of `repetitions` samples.
 std::vector<Seconds> measure(const Bench& bench, std::span<const Task> tasks, int repetitions);
 
 // One sample of each without a round before, for estimates.

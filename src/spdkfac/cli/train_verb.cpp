@@ -33,7 +33,8 @@ constexpr std::int64_t kMaxPatchMegabytes = 1 << 20;
 
 const std::vector<std::string> kKfacFlags = {
     "--damping", "--damping-mode",    "--running-average",  "--identity-start", "--convention",
-    "--kl-clip", "--factor-interval", "--inverse-interval", "--patch-memory",   "--trace"};
+    "--kl-clip", "--factor-interval", "--inverse-interval", "--precision",      "--patch-memory",
+    "--trace"};
 const std::vector<std::string> kSyntheticFlags = {"--synthetic-examples", "--input", "--classes"};
 
 // CLI::Range lets NaN pass and prints six decimals.
@@ -64,6 +65,7 @@ struct TrainVerb {
   std::string optimizer = "sgd";
   std::string schedule = "constant";
   std::string damping_mode = "pi";
+  std::string precision = "tf32";
   std::string convention = "kfc";
   std::optional<std::int64_t> inverse_interval;
   std::int64_t patch_megabytes = 0;
@@ -151,6 +153,8 @@ void TrainVerb::add_flags() {
       ->check(count(1, 1'000'000));
   option("--inverse-interval", inverse_interval, "Steps between new inverses; default 5", "N")
       ->check(count(1, 1'000'000));
+  option("--precision", precision, "Of products on a GPU: tf32 (default), fp32, bf16", "WORD")
+      ->check(CLI::IsMember(precision_names()));
   option("--patch-memory", patch_megabytes, "For the patches of a convolution; default 256", "MB")
       ->check(count(1, kMaxPatchMegabytes));
 
@@ -240,6 +244,7 @@ TrainOptions TrainVerb::resolve() const {
       learning_rate.value_or(result.optimizer == BaseOptimizer::kAdam ? 0.001 : sgd_rate);
 
   choose(damping_names(), damping_mode, result.kfac.damping_mode);
+  choose(precision_names(), precision, result.kfac.precision);
   choose(convention_names(), convention, result.kfac.convention);
   // Inverses of unchanged factors would not change: at least as many steps, and a multiple.
   const std::int64_t interval = result.kfac.factor_interval;

@@ -21,20 +21,36 @@ std::string text_of(const at::Tensor& bytes, std::int64_t length) {
   return {static_cast<const char*>(host.const_data_ptr()), static_cast<std::size_t>(length)};
 }
 
-}  // namespace
-
-std::vector<double> largest_of_ranks(Communicator& communicator, c10::Device device,
-                                     const std::vector<double>& values) {
-  if (values.empty()) return {};
+// [ranks, values] on the host.
+at::Tensor numbers_of_ranks(Communicator& communicator, c10::Device device,
+                            const std::vector<double>& values) {
   const auto count = static_cast<std::int64_t>(values.size());
   const at::Tensor own = at::empty({count}, at::kDouble);
   std::copy(values.begin(), values.end(), own.mutable_data_ptr<double>());
   const at::Tensor own_there = own.to(device);
   const at::Tensor all = at::empty({communicator.size(), count}, own_there.options());
   communicator.all_gather_async(own_there, all, "numbers of ranks").wait();
-  const at::Tensor largest = all.amax(0).to(at::kCPU).contiguous();
-  const double* data = largest.const_data_ptr<double>();
-  return {data, data + count};
+  return all.to(at::kCPU);
+}
+
+std::vector<double> vector_of(const at::Tensor& numbers) {
+  const at::Tensor whole = numbers.contiguous();
+  const double* data = whole.const_data_ptr<double>();
+  return {data, data + whole.numel()};
+}
+
+}  // namespace
+
+std::vector<double> largest_of_ranks(Communicator& communicator, c10::Device device,
+                                     const std::vector<double>& values) {
+  if (values.empty()) return {};
+  return vector_of(numbers_of_ranks(communicator, device, values).amax(0));
+}
+
+std::vector<double> mean_of_ranks(Communicator& communicator, c10::Device device,
+                                  const std::vector<double>& values) {
+  if (values.empty()) return {};
+  return vector_of(numbers_of_ranks(communicator, device, values).mean(0));
 }
 
 std::string text_of_rank_zero(Communicator& communicator, c10::Device device,

@@ -16,6 +16,8 @@ namespace spdkfac {
 // Element by element the largest value of all ranks; as many on each.
 std::vector<double> largest_of_ranks(Communicator& communicator, c10::Device device,
                                      const std::vector<double>& values);
+std::vector<double> mean_of_ranks(Communicator& communicator, c10::Device device,
+                                  const std::vector<double>& values);
 
 // The text of rank 0.
 std::string text_of_rank_zero(Communicator& communicator, c10::Device device,

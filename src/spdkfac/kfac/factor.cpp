@@ -9,6 +9,9 @@
 #include <fmt/ranges.h>
 
 #include "spdkfac/base/check.h"
+#include "spdkfac/kfac/precision.h"
+#include "spdkfac/kfac/product_method.h"
+#include "spdkfac/kfac/shifts.h"
 #include "spdkfac/kfac/symmetric.h"
 
 namespace spdkfac {
@@ -21,6 +24,15 @@ at::Tensor images(const at::Tensor& tensor) {
 
 // [examples and positions, features].
 at::Tensor rows(const at::Tensor& tensor) { return tensor.reshape({-1, tensor.size(-1)}); }
+
+// Patches that stay in a core's cache until their product is done.
+constexpr Bytes kCachedPatches = 1 * kMebibyte;
+// Images of fewer pixels are copied together on the CPU: products of short rows are slow.
+constexpr std::int64_t kPixelsInPlace = 64;
+
+bool in_channels_last(const at::Tensor& images) {
+  return images.is_contiguous(at::MemoryFormat::ChannelsLast);
+}
 
 // Parts of a batch whose patches fit into the memory.
 std::vector<PatchChunk> chunks(std::int64_t examples, std::int64_t output_rows,
@@ -43,25 +55,51 @@ std::vector<PatchChunk> chunks(std::int64_t examples, std::int64_t output_rows,
   return result;
 }
 
+// Patches as rows with channels last: what such images are copied to in whole cache lines. Their
+// products come out in (row, column, channel) order and are put into ours.
+void add_channels_last_products(const at::Tensor& input, const ConvGeometry& conv, double scale,
+                                Bytes patch_memory, const at::Tensor& sum, bool overwrite) {
+  const auto [kernel_rows, kernel_columns] = conv.kernel;
+  const std::int64_t channels = input.size(1);
+  const std::int64_t dim = channels * kernel_rows * kernel_columns;
+  const PatchGrid grid = output_grid(input, conv);
+  const at::Tensor products = at::empty({dim, dim}, sum.options());
+  bool first = true;  // whole products: what is upper in one order is lower in the other
+  for (const PatchChunk& chunk :
+       chunks(input.size(0), grid.size[0],
+              dim * grid.size[1] * static_cast<std::int64_t>(sum.element_size()), patch_memory)) {
+    const at::Tensor patches =
+        at::empty({chunk.examples, chunk.rows, grid.size[1], kernel_rows, kernel_columns, channels},
+                  sum.options());
+    copy_patches(input, conv, grid, chunk, patches.permute({5, 3, 4, 0, 1, 2}));
+    const at::Tensor rows = patches.view({-1, dim});
+    products.addmm_(rows.t(), rows, first ? 0 : 1, scale);
+    first = false;
+  }
+  const at::Tensor ours =
+      products.view({kernel_rows, kernel_columns, channels, kernel_rows, kernel_columns, channels})
+          .permute({2, 0, 1, 5, 3, 4});
+  const at::Tensor target = sum.view(ours.sizes());
+  overwrite ? target.copy_(ours) : target.add_(ours);
+}
+
 void add_patch_products(const at::Tensor& input, const ConvGeometry& conv, bool bias, double scale,
-                        Bytes patch_memory, at::Tensor& sum, bool overwrite) {
+                        Bytes patch_memory, const at::Tensor& sum, bool overwrite) {
   const std::int64_t groups = conv.groups;
-  const std::int64_t features = input.size(1) / groups * conv.kernel[0] * conv.kernel[1];
-  const std::int64_t dim = features + (bias ? 1 : 0);
-  SPDKFAC_CHECK(sum.dim() == 3 && sum.size(0) == groups && sum.size(1) == dim,
-                fmt::format("a factor of {} x {} meets a sum of {}", groups, dim,
-                            fmt::join(sum.sizes(), " x ")));
-  const auto [output_rows, output_columns] = output_size(input, conv);
+  const std::int64_t dim = sum.size(1);
+  const std::int64_t features = dim - (bias ? 1 : 0);
+  const PatchGrid grid = output_grid(input, conv);
   const auto element = static_cast<std::int64_t>(sum.element_size());
+  if (input.is_cpu()) patch_memory = std::min(patch_memory, kCachedPatches);
   at::Tensor memory;
   for (const PatchChunk& chunk :
-       chunks(input.size(0), output_rows, groups * dim * output_columns * element, patch_memory)) {
-    const std::int64_t columns = chunk.examples * chunk.rows * output_columns;
+       chunks(input.size(0), grid.size[0], groups * dim * grid.size[1] * element, patch_memory)) {
+    const std::int64_t columns = chunk.examples * chunk.rows * grid.size[1];
     // The first chunk is the largest.
     if (!memory.defined()) memory = at::empty({groups * dim * columns}, sum.options());
     const at::Tensor patches =
         memory.narrow(0, 0, groups * dim * columns).view({groups, dim, columns});
-    copy_patches(input, conv, chunk, patches.narrow(1, 0, features));
+    copy_patches(input, conv, grid, chunk, patches.narrow(1, 0, features));
     if (bias) patches.select(1, features).fill_(1);
     if (groups == 1) {
       add_gram(patches[0], scale, sum[0], overwrite);
@@ -70,7 +108,116 @@ void add_patch_products(const at::Tensor& input, const ConvGeometry& conv, bool 
     }
     overwrite = false;
   }
-  if (overwrite) sum.zero_();  // there were no examples
+}
+
+// How many pieces of `rows` pixels a GPU takes side by side: so many that their products' tiles
+// keep all of it busy, as long as pieces are long and of equal length.
+std::int64_t pieces_of(std::int64_t rows, std::int64_t channels) {
+  constexpr std::int64_t kTile = 128;
+  constexpr std::int64_t kTiles = 256;
+  constexpr std::int64_t kShortest = 512;
+  const std::int64_t side = (channels + kTile - 1) / kTile;
+  std::int64_t pieces = std::min(kTiles / (side * side), rows / kShortest);
+  while (pieces > 1 && rows % pieces != 0) --pieces;
+  return std::max<std::int64_t>(1, pieces);
+}
+
+void add_pixel_rows(const at::Tensor& pixels, double scale, const at::Tensor& sum, bool overwrite) {
+  const std::int64_t pieces = pixels.is_cuda() && !PrecisionGuard::rounds_to_bf16()
+                                  ? pieces_of(pixels.size(0), pixels.size(1))
+                                  : 1;
+  if (pieces == 1) return add_gram(pixels.t(), scale, sum, overwrite);
+  const at::Tensor parts = pixels.view({pieces, -1, pixels.size(1)});
+  at::Tensor products = at::empty({pieces, sum.size(0), sum.size(1)}, sum.options());
+  products.baddbmm_(parts.transpose(1, 2), parts, 0, scale);
+  at::Tensor to = sum;
+  if (overwrite) {
+    at::sum_out(to, products, 0);
+  } else {
+    to.add_(products.sum(0));
+  }
+}
+
+// A kernel that is a point, on every pixel: the images are their own patches.
+void add_pixel_products(const at::Tensor& input, double scale, const at::Tensor& sum,
+                        bool overwrite) {
+  const at::Tensor values = input.to(sum.scalar_type());
+  const std::int64_t channels = values.size(1);
+  if (in_channels_last(values)) {
+    const at::Tensor pixels = values.permute({0, 2, 3, 1}).reshape({-1, channels});
+    return add_pixel_rows(pixels, scale, sum[0], overwrite);
+  }
+  const at::Tensor images = values.reshape({values.size(0), channels, -1});
+  if (values.is_cpu()) {
+    for (std::int64_t example = 0; example < images.size(0); ++example) {
+      add_gram(images[example], scale, sum[0], overwrite && example == 0);
+    }
+    return;
+  }
+  const at::Tensor total = at::bmm(images, images.transpose(1, 2)).sum(0);
+  const at::Tensor to = sum[0];
+  if (overwrite) to.zero_();
+  to.add_(total, scale);
+}
+
+bool is_pointwise(const ConvGeometry& conv) {
+  return conv.groups == 1 && conv.kernel == std::array<std::int64_t, 2>{1, 1} &&
+         conv.padding == std::array<std::int64_t, 2>{0, 0};
+}
+
+// Whether the images of a pointwise convolution serve as they are; otherwise their pixels are
+// copied into long rows.
+bool pixels_in_place(const at::Tensor& input) {
+  if (in_channels_last(input)) return true;
+  const std::int64_t pixels = input.size(2) * input.size(3);
+  if (input.is_cpu()) return pixels >= kPixelsInPlace && input.is_contiguous();
+  // On a GPU an image's products must be smaller than the copy would be, and its rows aligned.
+  return input.size(1) <= 2 * pixels && pixels % 4 == 0 && input.is_contiguous();
+}
+
+void add_convolution_products(const at::Tensor& images, const ConvGeometry& geometry, bool bias,
+                              double scale, Bytes patch_memory, const at::Tensor& sum,
+                              bool overwrite) {
+  at::Tensor input = images;
+  ConvGeometry conv = geometry;
+  const std::int64_t dim =
+      input.size(1) / conv.groups * conv.kernel[0] * conv.kernel[1] + (bias ? 1 : 0);
+  SPDKFAC_CHECK(sum.dim() == 3 && sum.size(0) == conv.groups && sum.size(1) == dim,
+                fmt::format("a factor of {} x {} meets a sum of {}", conv.groups, dim,
+                            fmt::join(sum.sizes(), " x ")));
+  if (input.size(0) == 0) {
+    if (overwrite) at::Tensor(sum).zero_();
+    return;
+  }
+  if (is_pointwise(conv)) {
+    if (conv.stride != std::array<std::int64_t, 2>{1, 1} && !input.is_cpu()) {
+      input = input.slice(2, 0, std::nullopt, conv.stride[0])
+                  .slice(3, 0, std::nullopt, conv.stride[1])
+                  .contiguous(input.suggest_memory_format());
+      conv.stride = {1, 1};
+    }
+    if (!bias && conv.stride == std::array<std::int64_t, 2>{1, 1} && pixels_in_place(input)) {
+      return add_pixel_products(input, scale, sum, overwrite);
+    }
+  }
+  const auto add = [&](ProductMethod method, const at::Tensor& to, bool replace) {
+    if (method == ProductMethod::kShifts) {
+      add_shift_products(input, conv, scale, to[0], replace);
+    } else if (!input.is_cpu() && conv.groups == 1 && !bias && in_channels_last(input)) {
+      add_channels_last_products(input, conv, scale, patch_memory, to[0], replace);
+    } else {
+      add_patch_products(input, conv, bias, scale, patch_memory, to, replace);
+    }
+  };
+  ProductMethod method = ProductMethod::kPatches;
+  if (!bias) {
+    at::Tensor trial;
+    method = product_method(input, conv, [&](ProductMethod candidate) {
+      if (!trial.defined()) trial = at::empty_like(sum);
+      add(candidate, trial, true);
+    });
+  }
+  add(method, sum, overwrite);
 }
 
 void add_row_products(const at::Tensor& input, bool bias, double scale, at::Tensor& sum,
@@ -144,7 +291,8 @@ void add_input_products(const at::Tensor& input, const LayerUse& use, double sca
                         Bytes patch_memory, at::Tensor& sum, bool overwrite) {
   const c10::NoGradGuard no_grad;
   if (use.conv) {
-    add_patch_products(images(input), *use.conv, use.bias, scale, patch_memory, sum, overwrite);
+    add_convolution_products(images(input), *use.conv, use.bias, scale, patch_memory, sum,
+                             overwrite);
   } else {
     add_row_products(input, use.bias, scale, sum, overwrite);
   }
@@ -156,7 +304,8 @@ void add_gradient_products(const at::Tensor& gradient, const LayerUse& use, doub
   if (use.conv) {
     // Positions of the output are the patches of a 1x1 kernel on it.
     const ConvGeometry pointwise{.groups = use.conv->groups};
-    add_patch_products(images(gradient), pointwise, false, scale, patch_memory, sum, overwrite);
+    add_convolution_products(images(gradient), pointwise, false, scale, patch_memory, sum,
+                             overwrite);
   } else {
     add_row_products(gradient, false, scale, sum, overwrite);
   }

@@ -7,12 +7,10 @@
 #include <c10/core/GradMode.h>
 
 #include "spdkfac/base/check.h"
+#include "spdkfac/kfac/cuda/average_cuda.h"
 
 namespace spdkfac {
 namespace {
-
-constexpr double kBoost = 10;
-const double kMaxBoost = std::pow(kBoost, kInverseRetries);
 
 // Adds damping to a factor's diagonal while it lives and puts the old diagonal back, bit for bit:
 // cheaper than a damped copy of the whole.
@@ -53,7 +51,7 @@ void retry_group(const at::Tensor& factor, at::Tensor damping, Inverse& inverse,
                  std::int64_t group) {
   int failures = 1;
   for (; failures <= kInverseRetries; ++failures) {
-    damping = damping * kBoost;
+    damping = damping * kInverseBoost;
     const Factorisation cholesky = factorise(factor, damping);
     if (!succeeded(cholesky).item<bool>()) continue;
     inverse.value[group].copy_(at::cholesky_inverse(cholesky.lower));
@@ -94,7 +92,7 @@ void refresh_on_device(const at::Tensor& factor, const at::Tensor& damping, Inve
   inverse.value.copy_(at::where(failed.view({-1, 1, 1}), inverse.value, fresh));
   inverse.failures.copy_(failed);
   inverse.kept.copy_(failed);
-  inverse.boost.copy_(at::where(failed, (inverse.boost * kBoost).clamp_max(kMaxBoost),
+  inverse.boost.copy_(at::where(failed, (inverse.boost * kInverseBoost).clamp_max(kMaxInverseBoost),
                                 at::ones_like(inverse.boost)));
 }
 
@@ -106,6 +104,13 @@ const std::vector<std::string>& damping_names() {
 }
 
 at::Tensor mean_diagonal(const at::Tensor& factor) { return factor.diagonal(0, 1, 2).mean(-1); }
+
+at::Tensor diagonal_means(const std::vector<at::Tensor>& factors) {
+  if (factors.front().is_cuda()) return diagonal_means_cuda(factors);
+  std::vector<at::Tensor> means;
+  for (const at::Tensor& factor : factors) means.push_back(mean_diagonal(factor));
+  return at::cat(means);
+}
 
 std::pair<at::Tensor, at::Tensor> damping_of(const at::Tensor& factor_a, const at::Tensor& factor_g,
                                              Damping mode, double gamma) {

@@ -22,9 +22,13 @@ std::pair<at::Tensor, at::Tensor> damping_of_means(const at::Tensor& mean_a,
                                                    const at::Tensor& mean_g, Damping mode,
                                                    double gamma);
 at::Tensor mean_diagonal(const at::Tensor& factor);
+// Those of several factors on one device, one after the other; on a GPU with few kernels.
+at::Tensor diagonal_means(const std::vector<at::Tensor>& factors);
 
 // A failed factorisation is tried again with 10 times the damping, this often.
 constexpr int kInverseRetries = 3;
+constexpr double kInverseBoost = 10;
+constexpr double kMaxInverseBoost = 1000;  // after all retries
 
 // One factor's inverse and how the last inversion went. On the CPU retries follow at once; on CUDA,
 // where nothing waits for the host, at the next refresh.

@@ -2,6 +2,7 @@
 #include "spdkfac/kfac/patches.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
@@ -48,8 +49,9 @@ void copy_row(const Scalar* from, std::int64_t stride, const Inside& part, std::
 
 // Padding is written as it is met, so that no padded copy of the input is made.
 template <class Scalar>
-void copy_on_cpu(const at::Tensor& examples, const ConvGeometry& conv, const PatchChunk& chunk,
-                 std::int64_t output_columns, const at::Tensor& patches) {
+void copy_on_cpu(const at::Tensor& examples, const ConvGeometry& conv, const PatchGrid& grid,
+                 const PatchChunk& chunk, const at::Tensor& patches) {
+  const std::int64_t output_columns = grid.size[1];
   const auto [kernel_rows, kernel_columns] = conv.kernel;
   const std::int64_t channels = examples.size(1);
   const std::int64_t height = examples.size(2);
@@ -60,11 +62,11 @@ void copy_on_cpu(const at::Tensor& examples, const ConvGeometry& conv, const Pat
   // Whole output rows in one piece, where the kernel is a point that meets every pixel.
   const bool plain = conv.kernel == std::array<std::int64_t, 2>{1, 1} &&
                      conv.stride == std::array<std::int64_t, 2>{1, 1} &&
-                     conv.padding == std::array<std::int64_t, 2>{0, 0};
+                     grid.origin == std::array<std::int64_t, 2>{0, 0} && output_columns == width;
   const auto copy_one = [&](std::int64_t index) {
     const std::int64_t channel = index / (kernel_rows * kernel_columns);
     const std::int64_t down = index / kernel_columns % kernel_rows * conv.dilation[0];
-    const std::int64_t right = index % kernel_columns * conv.dilation[1] - conv.padding[1];
+    const std::int64_t right = index % kernel_columns * conv.dilation[1] + grid.origin[1];
     const Inside columns = inside(output_columns, right, conv.stride[1], width);
     Scalar* row =
         to + index / group_rows * patches.stride(0) + index % group_rows * patches.stride(1);
@@ -75,7 +77,7 @@ void copy_on_cpu(const at::Tensor& examples, const ConvGeometry& conv, const Pat
         continue;
       }
       for (std::int64_t output = chunk.row; output < chunk.row + chunk.rows; ++output) {
-        const std::int64_t line = output * conv.stride[0] + down - conv.padding[0];
+        const std::int64_t line = output * conv.stride[0] + down + grid.origin[0];
         if (line < 0 || line >= height) {
           std::fill(row, row + output_columns, Scalar(0));
         } else {
@@ -92,23 +94,38 @@ void copy_on_cpu(const at::Tensor& examples, const ConvGeometry& conv, const Pat
                    });
 }
 
-// Elsewhere as one copy of a view of the padded examples, in which patches overlap.
-void copy_through_view(const at::Tensor& input, const ConvGeometry& conv, const PatchChunk& chunk,
-                       std::int64_t output_columns, const at::Tensor& patches) {
+// Rows or columns of the input that a part of the grid reaches: where they begin, and how many.
+std::pair<std::int64_t, std::int64_t> reached(const ConvGeometry& conv, const PatchGrid& grid,
+                                              std::size_t axis, std::int64_t first,
+                                              std::int64_t count) {
+  return {grid.origin[axis] + first * conv.stride[axis],
+          (count - 1) * conv.stride[axis] + conv.dilation[axis] * (conv.kernel[axis] - 1) + 1};
+}
+
+// Elsewhere as one copy of a view of the examples, padded or cropped to what is reached, in which
+// patches overlap.
+void copy_through_view(const at::Tensor& input, const ConvGeometry& conv, const PatchGrid& grid,
+                       const PatchChunk& chunk, const at::Tensor& patches) {
   at::Tensor padded = input.narrow(0, chunk.example, chunk.examples);
-  if (conv.padding != std::array<std::int64_t, 2>{0, 0}) {
-    padded = at::constant_pad_nd(
-        padded, {conv.padding[1], conv.padding[1], conv.padding[0], conv.padding[0]}, 0);
+  const auto [top, rows] = reached(conv, grid, 0, chunk.row, chunk.rows);
+  const auto [left, columns] = reached(conv, grid, 1, 0, grid.size[1]);
+  at::Tensor to = patches;
+  if (top + rows <= 0 || left + columns <= 0 || top >= padded.size(2) || left >= padded.size(3)) {
+    to.zero_();  // padding alone
+    return;
   }
+  const std::array<std::int64_t, 4> pad = {-left, left + columns - padded.size(3), -top,
+                                           top + rows - padded.size(2)};
+  if (pad != std::array<std::int64_t, 4>{}) padded = at::constant_pad_nd(padded, pad, 0);
   const std::int64_t channels = padded.size(1) / conv.groups;
   const auto stride = padded.strides();
   const at::Tensor view = padded.as_strided(
       {conv.groups, channels, conv.kernel[0], conv.kernel[1], chunk.examples, chunk.rows,
-       output_columns},
+       grid.size[1]},
       {channels * stride[1], stride[1], conv.dilation[0] * stride[2], conv.dilation[1] * stride[3],
        stride[0], conv.stride[0] * stride[2], conv.stride[1] * stride[3]},
-      padded.storage_offset() + chunk.row * conv.stride[0] * stride[2]);
-  patches.view(view.sizes()).copy_(view);
+      padded.storage_offset());
+  (to.dim() == 3 ? to.view(view.sizes()) : to.unsqueeze(0)).copy_(view);
 }
 
 }  // namespace
@@ -127,20 +144,22 @@ std::array<std::int64_t, 2> output_size(const at::Tensor& input, const ConvGeome
   return size;
 }
 
-void copy_patches(const at::Tensor& input, const ConvGeometry& conv, const PatchChunk& chunk,
-                  at::Tensor patches) {
-  const std::int64_t output_columns = output_size(input, conv)[1];
-  SPDKFAC_CHECK(
-      patches.dim() == 3 && patches.stride(2) == 1 &&
-          patches.size(2) == chunk.examples * chunk.rows * output_columns &&
-          patches.size(0) * patches.size(1) == input.size(1) * conv.kernel[0] * conv.kernel[1],
-      "patches of another shape than their chunk");
-  if (!input.is_cpu()) return copy_through_view(input, conv, chunk, output_columns, patches);
+PatchGrid output_grid(const at::Tensor& input, const ConvGeometry& conv) {
+  return {{-conv.padding[0], -conv.padding[1]}, output_size(input, conv)};
+}
+
+void copy_patches(const at::Tensor& input, const ConvGeometry& conv, const PatchGrid& grid,
+                  const PatchChunk& chunk, at::Tensor patches) {
+  const std::int64_t columns = chunk.examples * chunk.rows * grid.size[1];
+  const std::int64_t features = input.size(1) * conv.kernel[0] * conv.kernel[1];
+  SPDKFAC_CHECK(patches.numel() == features * columns, "patches of another size than their chunk");
+  if (!input.is_cpu()) return copy_through_view(input, conv, grid, chunk, patches);
+  SPDKFAC_CHECK(patches.dim() == 3 && patches.stride(2) == 1 && patches.size(2) == columns,
+                "patches of another shape than their chunk");
   const at::Tensor examples =
       input.narrow(0, chunk.example, chunk.examples).to(patches.scalar_type()).contiguous();
-  AT_DISPATCH_FLOATING_TYPES(patches.scalar_type(), "copy_patches", [&] {
-    copy_on_cpu<scalar_t>(examples, conv, chunk, output_columns, patches);
-  });
+  AT_DISPATCH_FLOATING_TYPES(patches.scalar_type(), "copy_patches",
+                             [&] { copy_on_cpu<scalar_t>(examples, conv, grid, chunk, patches); });
 }
 
 }  // namespace spdkfac

@@ -9,7 +9,7 @@
 #include <c10/core/GradMode.h>
 
 #include "spdkfac/base/check.h"
-#include "spdkfac/kfac/symmetric.h"
+#include "spdkfac/kfac/cuda/average_cuda.h"
 
 namespace spdkfac {
 namespace {
@@ -74,25 +74,39 @@ RunningAverage::RunningAverage(std::int64_t groups, std::int64_t dim, double dec
       weight_(at::full({}, identity ? 1 - decay : 1.0, options.dtype(at::kDouble))) {}
 
 at::Tensor RunningAverage::add(const at::Tensor& sum, double scale) {
-  SPDKFAC_CHECK(sum.sizes() == mean_.sizes(), "a factor's shape differs from that of its average");
+  return add_all({{this, sum, scale}})[0];
+}
+
+at::Tensor RunningAverage::add_packed(const at::Tensor& packed, double scale) {
+  return add_all({{this, packed, scale, /*packed=*/true}})[0];
+}
+
+at::Tensor RunningAverage::add_all(const std::vector<Addition>& additions) {
   const c10::NoGradGuard no_grad;
-  if (mean_.is_cpu()) return add_on_cpu(sum, scale, /*packed=*/false);
-  const at::Tensor finite = (sum.diagonal(0, 1, 2) * scale).isfinite().all();
-  const at::Tensor weight = weight_.to(mean_.scalar_type());
-  mean_.copy_(at::where(finite, at::lerp(mean_, sum * scale, weight), mean_));
-  weight_.copy_(at::where(finite, 1 - decay_, weight_));
+  SPDKFAC_CHECK(!additions.empty(), "no factors to average");
+  for (const Addition& one : additions) {
+    SPDKFAC_CHECK(one.packed || one.sum.sizes() == one.average->mean_.sizes(),
+                  "a factor's shape differs from that of its average");
+  }
+  const RunningAverage& first = *additions.front().average;
+  if (first.mean_.is_cuda()) {
+    std::vector<CudaAverage> all;
+    for (const Addition& one : additions) {
+      all.push_back({one.sum, one.packed, one.scale, one.average->mean_, one.average->weight_});
+    }
+    return average_cuda(all, first.decay_);
+  }
+  at::Tensor finite = at::empty({static_cast<std::int64_t>(additions.size())}, at::kBool);
+  for (std::size_t index = 0; index < additions.size(); ++index) {
+    const Addition& one = additions[index];
+    finite.mutable_data_ptr<bool>()[index] =
+        one.average->add_on_cpu(one.sum, one.scale, one.packed);
+  }
   return finite;
 }
 
-at::Tensor RunningAverage::add_packed(const at::Tensor& packed, double scale, at::Tensor scratch) {
-  const c10::NoGradGuard no_grad;
-  if (mean_.is_cpu()) return add_on_cpu(packed, scale, /*packed=*/true);
-  unpack_upper(packed, scratch);
-  return add(scratch, scale);
-}
-
 // Plain loops: the operators of a tensor library would take longer than the arithmetic.
-at::Tensor RunningAverage::add_on_cpu(const at::Tensor& sum, double scale, bool packed) {
+bool RunningAverage::add_on_cpu(const at::Tensor& sum, double scale, bool packed) {
   const RowStart start{mean_.size(-1), packed};
   SPDKFAC_CHECK(sum.is_contiguous() && sum.scalar_type() == mean_.scalar_type() &&
                     sum.numel() == start(mean_.size(0), 0),
@@ -107,7 +121,7 @@ at::Tensor RunningAverage::add_on_cpu(const at::Tensor& sum, double scale, bool 
           static_cast<scalar_t>(weight * scale));
     *weight_.mutable_data_ptr<double>() = 1 - decay_;
   });
-  return at::scalar_tensor(finite, mean_.options().dtype(at::kBool));
+  return finite;
 }
 
 void RunningAverage::restore(const at::Tensor& mean, const at::Tensor& weight) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <vector>
+
 #include <ATen/core/Tensor.h>
 
 namespace spdkfac {
@@ -16,9 +18,18 @@ class RunningAverage {
   // Averages in scale·sum, unless one of its diagonals holds a NaN or an infinity: for sums of
   // squares that is the case exactly when any element does. Returns whether it was, as a 0-d bool.
   at::Tensor add(const at::Tensor& sum, double scale);
-  // Likewise from packed triangles (symmetric.h); `scratch` has the shape of mean() and may be
-  // overwritten.
-  at::Tensor add_packed(const at::Tensor& packed, double scale, at::Tensor scratch);
+  // Likewise from packed triangles (symmetric.h).
+  at::Tensor add_packed(const at::Tensor& packed, double scale);
+
+  // Several at once, on one device and with one decay: on a GPU with few kernels. `sum` has the
+  // shape of mean() or is packed. Which were finite, bool [count].
+  struct Addition {
+    RunningAverage* average;
+    at::Tensor sum;
+    double scale;
+    bool packed = false;
+  };
+  static at::Tensor add_all(const std::vector<Addition>& additions);
 
   // [groups, d, d]; only the upper triangles are meant.
   const at::Tensor& mean() const { return mean_; }
@@ -28,7 +39,7 @@ class RunningAverage {
   void restore(const at::Tensor& mean, const at::Tensor& weight);
 
  private:
-  at::Tensor add_on_cpu(const at::Tensor& sum, double scale, bool packed);
+  bool add_on_cpu(const at::Tensor& sum, double scale, bool packed);
 
   double decay_;
   at::Tensor mean_;

@@ -9,6 +9,7 @@
 
 #include "spdkfac/base/check.h"
 #include "spdkfac/kfac/cuda/symmetric_cuda.h"
+#include "spdkfac/kfac/precision.h"
 
 namespace spdkfac {
 namespace {
@@ -16,6 +17,8 @@ namespace {
 // Block rows of the upper triangle, each one product from its diagonal on: narrower ones save more
 // of the lower half but run slower. Measured with benchmarks/kfac/symmetric_bench.cpp.
 constexpr std::int64_t kGramBlock = 192;
+// On a GPU, where only large products are fast.
+constexpr std::int64_t kGpuGramBlock = 1024;
 // Shorter rows are one product: there writing the result takes longer than computing it.
 constexpr std::int64_t kGramColumns = 64;
 // Rows that one block of unpacking's transposition takes, so that its columns stay in the cache.
@@ -93,14 +96,24 @@ void add_gram(const at::Tensor& rows, double scale, at::Tensor sum, bool overwri
   const std::int64_t dim = rows.size(0);
   SPDKFAC_CHECK(rows.dim() == 2 && sum.dim() == 2 && sum.size(0) == dim && sum.size(1) == dim,
                 fmt::format("add_gram: {} rows into {}", dim, sum.dim() == 2 ? sum.size(0) : -1));
-  const std::int64_t block = rows.size(1) < kGramColumns ? dim : kGramBlock;
+  std::int64_t block = rows.is_cpu() ? kGramBlock : kGpuGramBlock;
+  if (rows.size(1) < kGramColumns) block = dim;
+  const bool rounded =
+      rows.is_cuda() && rows.scalar_type() == at::kFloat && PrecisionGuard::rounds_to_bf16();
+  const at::Tensor operand = rounded ? rows.to(at::kBFloat16) : rows;
   for (std::int64_t begin = 0; begin < dim; begin += block) {
     // What is left at the end joins the last block.
     const std::int64_t end = dim - begin < 2 * block ? dim : begin + block;
-    sum.narrow(0, begin, end - begin)
-        .narrow(1, begin, dim - begin)
-        .addmm_(rows.narrow(0, begin, end - begin), rows.narrow(0, begin, dim - begin).t(),
-                overwrite ? 0 : 1, scale);
+    at::Tensor part = sum.narrow(0, begin, end - begin).narrow(1, begin, dim - begin);
+    const at::Tensor left = operand.narrow(0, begin, end - begin);
+    const at::Tensor right = operand.narrow(0, begin, dim - begin).t();
+    if (rounded) {
+      const at::Tensor product = at::mm(left, right, at::kFloat);
+      if (overwrite) part.zero_();
+      part.add_(product, scale);
+    } else {
+      part.addmm_(left, right, overwrite ? 0 : 1, scale);
+    }
     if (end == dim) break;
   }
 }

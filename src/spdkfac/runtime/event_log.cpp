@@ -12,8 +12,7 @@ namespace spdkfac {
 void EventLog::note(const at::Tensor& flag, Describe describe, Count count) {
   at::Tensor values = flag.reshape({-1}).to(at::kInt);
   if (values.is_cpu()) {
-    const auto* value = values.const_data_ptr<std::int32_t>();
-    happened(describe, count, std::accumulate(value, value + values.numel(), std::int64_t{0}));
+    look_at(values.const_data_ptr<std::int32_t>(), values.numel(), describe, count);
   } else {
     notes_.push_back({std::move(values), std::move(describe), std::move(count)});
   }
@@ -54,19 +53,23 @@ void EventLog::finish() {
 void EventLog::read(const Pending& pending) {
   const auto* value = pending.values.const_data_ptr<std::int32_t>();
   for (std::size_t index = 0; index < pending.notes.size(); ++index) {
-    const std::int64_t size = pending.sizes[index];
     const Note& entry = pending.notes[index];
-    happened(entry.describe, entry.count, std::accumulate(value, value + size, std::int64_t{0}));
-    value += size;
+    look_at(value, pending.sizes[index], entry.describe, entry.count);
+    value += pending.sizes[index];
   }
 }
 
-void EventLog::happened(const Describe& describe, const Count& count, std::int64_t times) {
+void EventLog::look_at(const std::int32_t* values, std::int64_t size, const Describe& describe,
+                       const Count& count) {
+  const std::int64_t times = std::accumulate(values, values + size, std::int64_t{0});
   if (times == 0) return;
   count(times);
   if (!logger_) return;
-  const Message message = describe();
-  if (said_.insert(message.place).second) logger_->warn(message.text);
+  for (std::int64_t index = 0; index < size; ++index) {
+    if (values[index] == 0) continue;
+    const Message message = describe(static_cast<std::size_t>(index));
+    if (said_.insert(message.place).second) logger_->warn(message.text);
+  }
 }
 
 }  // namespace spdkfac

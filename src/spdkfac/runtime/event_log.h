@@ -26,7 +26,8 @@ class EventLog {
     std::string place;
     std::string text;
   };
-  using Describe = std::function<Message()>;  // called only when something happened
+  // Of the flag's element at `index`; called only when something happened there.
+  using Describe = std::function<Message(std::size_t index)>;
 
   explicit EventLog(std::shared_ptr<spdlog::logger> logger) : logger_(std::move(logger)) {}
 
@@ -52,7 +53,8 @@ class EventLog {
   };
 
   void read(const Pending& pending);
-  void happened(const Describe& describe, const Count& count, std::int64_t times);
+  void look_at(const std::int32_t* values, std::int64_t size, const Describe& describe,
+               const Count& count);
 
   std::shared_ptr<spdlog::logger> logger_;
   std::vector<Note> notes_;

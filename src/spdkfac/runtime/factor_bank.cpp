@@ -5,6 +5,7 @@
 #include <limits>
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <fmt/format.h>
 
 #include "spdkfac/kfac/precondition.h"
@@ -14,6 +15,10 @@ namespace spdkfac {
 namespace {
 
 const char* side_name(FactorSide side) { return side == FactorSide::kA ? "A" : "G"; }
+
+const char* average_name(FactorSide side) {
+  return side == FactorSide::kA ? "average A" : "average G";
+}
 
 std::size_t side_index(FactorSide side) { return side == FactorSide::kA ? 0 : 1; }
 
@@ -64,6 +69,9 @@ void FactorBank::add(FactorId id, const Held& call) {
   const at::Device device = call.tensor.device();
   const StepTrace::Span span(trace_, Category::kFactorComp, side_name(id.side), state.layer().name,
                              device);
+  // The forward pass may be under autocast; factors are not for it to round.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const PrecisionGuard precise(options_.precision);
   std::optional<TimeMark> begin;
   if (profile_) begin = TimeMark::now(device);
   if (id.side == FactorSide::kA) {
@@ -102,32 +110,47 @@ void FactorBank::pack(FactorId id, at::Tensor packed) {
   packed.mul_(scale_of(id));
 }
 
-void FactorBank::average(FactorId id) {
-  const StepTrace::Span span(trace_, Category::kFactorComp,
-                             id.side == FactorSide::kA ? "average A" : "average G",
-                             states_[id.layer].layer().name, factor(id).sum.device());
-  note_average(id, factor(id).average->add(factor(id).sum, scale_of(id)));
+void FactorBank::average(const std::vector<FactorId>& ids) {
+  if (ids.empty()) return;
+  const auto average_some = [&](const std::vector<FactorId>& some, const char* name,
+                                const std::string& layer) {
+    const StepTrace::Span span(trace_, Category::kFactorComp, name, layer,
+                               factor(some.front()).sum.device());
+    std::vector<RunningAverage::Addition> additions;
+    for (const FactorId id : some) {
+      additions.push_back({&*factor(id).average, factor(id).sum, scale_of(id)});
+    }
+    note_averages(some, RunningAverage::add_all(additions));
+  };
+  if (factor(ids.front()).sum.is_cuda()) return average_some(ids, "average", "");
+  for (const FactorId id : ids) {
+    average_some({id}, average_name(id.side), states_[id.layer].layer().name);
+  }
 }
 
 void FactorBank::average_packed(FactorId id, const at::Tensor& packed, int world) {
-  const StepTrace::Span span(trace_, Category::kFactorComp,
-                             id.side == FactorSide::kA ? "average A" : "average G",
+  const StepTrace::Span span(trace_, Category::kFactorComp, average_name(id.side),
                              states_[id.layer].layer().name, packed.device());
-  note_average(id, factor(id).average->add_packed(packed, 1.0 / world, factor(id).sum));
+  note_averages({id}, factor(id).average->add_packed(packed, 1.0 / world));
 }
 
-void FactorBank::note_average(FactorId id, const at::Tensor& finite) {
-  LayerState& state = states_[id.layer];
-  state.stale = true;
-  ++counters_.factor_updates;
+std::string FactorBank::text_of(FactorId id) const {
+  const LayerState& state = states_[id.layer];
+  return fmt::format("factor {} of layer {} (dimension {})", side_name(id.side), state.layer().name,
+                     state.factor(id.side).dim());
+}
+
+void FactorBank::note_averages(const std::vector<FactorId>& ids, const at::Tensor& finite) {
+  for (const FactorId id : ids) states_[id.layer].stale = true;
+  counters_.factor_updates += static_cast<std::int64_t>(ids.size());
   events_.note(
       finite.logical_not(),
-      [this, &state, side = id.side, dim = factor(id).dim(), step = counters_.steps] {
+      [this, ids, step = counters_.steps](std::size_t index) {
         return EventLog::Message{
-            fmt::format("factor {} {}", side_name(side), state.layer().name),
-            fmt::format("kfac: factor {} of layer {} (dimension {}) has a NaN or an infinity and "
-                        "was left out at step {}{}; said once, see the counters",
-                        side_name(side), state.layer().name, dim, step, place_)};
+            fmt::format("factor {}", text_of(ids[index])),
+            fmt::format("kfac: {} has a NaN or an infinity and was left out at step {}{}; said "
+                        "once, see the counters",
+                        text_of(ids[index]), step, place_)};
       },
       [this](std::int64_t times) {
         counters_.nonfinite_factors += times;
@@ -158,74 +181,106 @@ FactorBank::DampingPair FactorBank::damping(const at::Tensor& mean_a,
 
 void FactorBank::invert(FactorId id, const DampingPair& damping) {
   FactorState& state = factor(id);
-  std::optional<StepTrace::Span> span;
-  // Streams side by side have no spans of their own.
-  if (state.sum.is_cpu()) {
-    span.emplace(trace_, Category::kInverseComp, "inverse", states_[id.layer].layer().name,
-                 state.sum.device());
+  const StepTrace::Span span(trace_, Category::kInverseComp, "inverse",
+                             states_[id.layer].layer().name, state.sum.device());
+  const at::Tensor& added = id.side == FactorSide::kA ? damping.first : damping.second;
+  if (state.sum.is_cuda()) {
+    batch_of({id}).refresh(added);
+  } else {
+    refresh_inverse(state.average->mean(), added, *state.inverse);
   }
-  refresh_inverse(state.average->mean(), id.side == FactorSide::kA ? damping.first : damping.second,
-                  *state.inverse);
-  note_inverse(id);
+  note_inverses({id}, state.inverse->failures, state.inverse->kept);
 }
 
 void FactorBank::invert_all(std::vector<std::size_t> layers) {
   if (layers.empty()) return;
-  // The longest first, so that the streams end together.
-  const auto largest = [&](std::size_t layer) {
-    return std::max(states_[layer].factor(FactorSide::kA).dim(),
-                    states_[layer].factor(FactorSide::kG).dim());
-  };
-  std::stable_sort(layers.begin(), layers.end(), [&](std::size_t left, std::size_t right) {
-    return largest(left) > largest(right);
-  });
-  const at::Device device = states_[layers.front()].layer().weight.device();
-  std::optional<StepTrace::Span> all;
-  if (!device.is_cpu()) all.emplace(trace_, Category::kInverseComp, "inverses", "", device);
-  streams_.run(device, layers.size(), [&](std::size_t index) {
-    LayerState& state = states_[layers[index]];
-    std::optional<StepTrace::Span> one;
-    if (device.is_cpu()) {
-      one.emplace(trace_, Category::kInverseComp, "inverse", state.layer().name, device);
-    }
-    const DampingPair both = damping(layers[index]);
-    FactorState& a = state.factor(FactorSide::kA);
-    FactorState& g = state.factor(FactorSide::kG);
-    refresh_inverse(a.average->mean(), both.first, *a.inverse);
-    refresh_inverse(g.average->mean(), both.second, *g.inverse);
-  });
+  if (states_[layers.front()].layer().weight.is_cuda()) {
+    invert_together(layers);
+  } else {
+    invert_one_by_one(layers);
+  }
+  for (const std::size_t layer : layers) states_[layer].stale = false;
+}
+
+void FactorBank::invert_one_by_one(const std::vector<std::size_t>& layers) {
   for (const std::size_t layer : layers) {
-    note_inverse({layer, FactorSide::kA});
-    note_inverse({layer, FactorSide::kG});
-    states_[layer].stale = false;
+    const DampingPair both = damping(layer);
+    for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) invert({layer, side}, both);
   }
 }
 
-void FactorBank::note_inverse(FactorId id) {
-  const FactorState& state = factor(id);
-  const std::string& layer = states_[id.layer].layer().name;
-  ++counters_.inverse_updates;
+void FactorBank::invert_together(const std::vector<std::size_t>& layers) {
+  const StepTrace::Span span(trace_, Category::kInverseComp, "inverses", "",
+                             states_[layers.front()].layer().weight.device());
+  std::vector<FactorId> ids;
+  std::vector<at::Tensor> means;
+  for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) {
+    for (const std::size_t layer : layers) {
+      ids.push_back({layer, side});
+      means.push_back(factor(ids.back()).average->mean());
+    }
+  }
+  // A layer has as many groups on both sides.
+  const std::vector<at::Tensor> halves = diagonal_means(means).chunk(2);
+  const auto [damping_a, damping_g] = damping(halves[0], halves[1]);
+  InverseBatch& batch = batch_of(ids);
+  batch.refresh(at::cat({damping_a, damping_g}));
+  note_inverses(ids, batch.failures(), batch.kept());
+}
+
+InverseBatch& FactorBank::batch_of(const std::vector<FactorId>& ids) {
+  std::vector<const void*> places;
+  std::vector<InverseBatch::Task> tasks;
+  for (const FactorId id : ids) {
+    FactorState& state = factor(id);
+    tasks.push_back({state.average->mean(), &*state.inverse});
+    places.push_back(tasks.back().factor.const_data_ptr());
+    places.push_back(state.inverse->value.const_data_ptr());
+  }
+  for (KnownBatch& known : batches_) {
+    if (known.ids != ids) continue;
+    if (known.places != places) {
+      known.batch = InverseBatch(tasks, solving_precision());
+      known.places = std::move(places);
+    }
+    return known.batch;
+  }
+  batches_.push_back({ids, std::move(places), InverseBatch(tasks, solving_precision())});
+  return batches_.back().batch;
+}
+
+Precision FactorBank::solving_precision() const {
+  return options_.precision == Precision::kFp32 ? Precision::kFp32 : Precision::kTf32;
+}
+
+void FactorBank::note_inverses(const std::vector<FactorId>& ids, const at::Tensor& failures,
+                               const at::Tensor& kept) {
+  counters_.inverse_updates += static_cast<std::int64_t>(ids.size());
+  std::vector<FactorId> of_element;
+  for (const FactorId id : ids) {
+    of_element.insert(of_element.end(), static_cast<std::size_t>(factor(id).sum.size(0)), id);
+  }
   events_.note(
-      state.inverse->failures,
-      [this, &layer, side = id.side, dim = state.dim(), step = counters_.steps] {
+      failures,
+      [this, of_element, step = counters_.steps](std::size_t index) {
+        const std::string text = text_of(of_element[index]);
         return EventLog::Message{
-            fmt::format("inverse {} {}", side_name(side), layer),
-            fmt::format("kfac: factor {} of layer {} (dimension {}) could not be inverted with "
-                        "{} damping {} at step {}{} and is tried with ten times as much; said "
-                        "once, see the counters",
-                        side_name(side), layer, dim,
-                        damping_names()[static_cast<std::size_t>(options_.damping_mode)],
+            fmt::format("inverse {}", text),
+            fmt::format("kfac: {} could not be inverted with {} damping {} at step {}{} and is "
+                        "tried with ten times as much; said once, see the counters",
+                        text, damping_names()[static_cast<std::size_t>(options_.damping_mode)],
                         options_.damping, step, place_)};
       },
       [this](std::int64_t times) { counters_.inverse_retries += times; });
   events_.note(
-      state.inverse->kept,
-      [this, &layer, side = id.side, dim = state.dim(), step = counters_.steps] {
+      kept,
+      [this, of_element, step = counters_.steps](std::size_t index) {
+        const std::string text = text_of(of_element[index]);
         return EventLog::Message{
-            fmt::format("inverse {} {} kept", side_name(side), layer),
-            fmt::format("kfac: factor {} of layer {} (dimension {}) keeps its previous inverse at "
-                        "step {}{}; said once, see the counters",
-                        side_name(side), layer, dim, step, place_)};
+            fmt::format("inverse {} kept", text),
+            fmt::format("kfac: {} keeps its previous inverse at step {}{}; said once, see the "
+                        "counters",
+                        text, step, place_)};
       },
       [this](std::int64_t times) { counters_.inverses_kept += times; });
 }
@@ -239,13 +294,20 @@ at::Tensor FactorBank::precondition(std::size_t index) {
   const at::Tensor bias = layer.bias.defined() ? layer.bias.grad() : at::Tensor();
   const at::Tensor& inverse_a = state.factor(FactorSide::kA).inverse->value;
   const at::Tensor& inverse_g = state.factor(FactorSide::kG).inverse->value;
-  const auto [joined, product, result] =
-      scratch({inverse_a.size(0), inverse_g.size(1), inverse_a.size(1)}, inverse_a.options());
-  if (layer.bias.defined() && !bias.defined()) joined.zero_();  // a frozen bias
-  join_gradient(weight, bias, joined);
+  const std::array<std::int64_t, 3> shape = {inverse_a.size(0), inverse_g.size(1),
+                                             inverse_a.size(1)};
+  auto [joined, product, result] = scratch(shape, inverse_a.options());
+  if (!layer.bias.defined() && weight.is_contiguous() && weight.dtype() == joined.dtype()) {
+    joined = weight.view(shape);  // it serves as it is
+  } else {
+    if (layer.bias.defined() && !bias.defined()) joined.zero_();  // a frozen bias
+    join_gradient(weight, bias, joined);
+  }
+  const PrecisionGuard precise(solving_precision());
   spdkfac::precondition(joined, inverse_a, inverse_g, product, result);
+  const at::Tensor inner = at::dot(joined.view({-1}), result.view({-1}));
   split_gradient(result, weight, bias);
-  return at::dot(joined.view({-1}), result.view({-1})).to(at::kDouble);
+  return inner;
 }
 
 // Three matrices of the shape, in the type of the factors.
@@ -267,6 +329,7 @@ std::array<at::Tensor, 3> FactorBank::scratch(at::IntArrayRef shape,
 KfacMemory FactorBank::memory() const {
   KfacMemory memory;
   for (const at::Tensor& tensor : scratch_) memory.buffers += bytes_of(tensor);
+  for (const KnownBatch& known : batches_) memory.buffers += known.batch.buffer_bytes();
   for (const LayerState& state : states_) {
     if (!state.ready()) continue;
     for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) {

@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "spdkfac/kfac/inverse_batch.h"
 #include "spdkfac/runtime/event_log.h"
 #include "spdkfac/runtime/kfac_counters.h"
 #include "spdkfac/runtime/layer_profile.h"
 #include "spdkfac/runtime/layer_state.h"
-#include "spdkfac/runtime/side_streams.h"
 #include "spdkfac/runtime/step_trace.h"
 
 namespace spdkfac {
@@ -21,6 +21,7 @@ namespace spdkfac {
 struct FactorId {
   std::size_t layer = 0;
   FactorSide side = FactorSide::kA;
+  bool operator==(const FactorId&) const = default;
 };
 
 // What this rank knows of all layers, and the arithmetic on it: captured calls to factors, factors
@@ -52,8 +53,8 @@ class FactorBank {
   // This batch's factor as packed triangles; NaN where it was not captured, so that no rank takes
   // it in.
   void pack(FactorId id, at::Tensor packed);
-  // Averages in this batch's factor, or the sum of those of `world` ranks.
-  void average(FactorId id);
+  // Averages in this batch's factors, or the sum of those of `world` ranks.
+  void average(const std::vector<FactorId>& ids);
   void average_packed(FactorId id, const at::Tensor& packed, int world);
   // Says once that a layer with a gradient was not captured.
   void note_missing(std::size_t layer);
@@ -65,7 +66,7 @@ class FactorBank {
   // Both factors of all these layers, side by side where the device can.
   void invert_all(std::vector<std::size_t> layers);
 
-  // Replaces the gradients of a layer and returns ⟨V, ∇W⟩, a 0-d double.
+  // Replaces the gradients of a layer and returns ⟨V, ∇W⟩, 0-d.
   at::Tensor precondition(std::size_t layer);
 
   KfacMemory memory() const;
@@ -78,8 +79,18 @@ class FactorBank {
   FactorState& factor(FactorId id) { return states_[id.layer].factor(id.side); }
   void add(FactorId id, const Held& call);
   double scale_of(FactorId id) const;
-  void note_average(FactorId id, const at::Tensor& finite);
-  void note_inverse(FactorId id);
+  // `finite` has an element for each factor.
+  void note_averages(const std::vector<FactorId>& ids, const at::Tensor& finite);
+  // `failures` and `kept` have elements for each group of each factor.
+  void note_inverses(const std::vector<FactorId>& ids, const at::Tensor& failures,
+                     const at::Tensor& kept);
+  void invert_one_by_one(const std::vector<std::size_t>& layers);
+  void invert_together(const std::vector<std::size_t>& layers);
+  // The batch of these factors on a GPU, made when it is first asked for or they have moved.
+  InverseBatch& batch_of(const std::vector<FactorId>& ids);
+  std::string text_of(FactorId id) const;
+  // For inverses and what they are multiplied with.
+  Precision solving_precision() const;
   std::array<at::Tensor, 3> scratch(at::IntArrayRef shape, const at::TensorOptions& options);
 
   const KfacOptions& options_;
@@ -92,7 +103,12 @@ class FactorBank {
   std::array<std::vector<std::vector<Held>>, 2> held_;  // by side, then by layer
   std::vector<bool> missing_said_;
   std::array<at::Tensor, 3> scratch_;  // that all layers share, one after the other
-  SideStreams streams_;
+  struct KnownBatch {
+    std::vector<FactorId> ids;
+    std::vector<const void*> places;
+    InverseBatch batch;
+  };
+  std::vector<KnownBatch> batches_;
   LayerProfile* profile_ = nullptr;
 };
 

@@ -8,6 +8,7 @@
 #include "spdkfac/base/units.h"
 #include "spdkfac/kfac/factor.h"
 #include "spdkfac/kfac/inverse.h"
+#include "spdkfac/kfac/precision.h"
 
 namespace spdkfac {
 
@@ -24,7 +25,8 @@ struct KfacOptions {
   std::int64_t factor_interval = 1;   // steps between new factors
   std::int64_t inverse_interval = 1;  // steps between new inverses
   Bytes patch_memory = kDefaultPatchMemory;
-  bool trace = false;  // record each step's Trace
+  Precision precision = Precision::kTf32;  // of products on a GPU
+  bool trace = false;                      // record each step's Trace
 };
 
 // Throws a ConfigError that names the field, its value and its range.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/runtime/preconditioner.h"
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <set>
@@ -15,6 +16,7 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/base/log.h"
 #include "spdkfac/comm/agreement.h"
+#include "spdkfac/kfac/cuda/gradients_cuda.h"
 #include "spdkfac/kfac/precondition.h"
 #include "spdkfac/runtime/capture.h"
 #include "spdkfac/runtime/factor_bank.h"
@@ -220,7 +222,7 @@ void Preconditioner::Impl::step(double learning_rate) {
   }
   if (!inner.empty()) {
     const StepTrace::Span span(trace, Category::kPrecondition, "clip", "", device());
-    scale_gradients(at::stack(inner).sum(), learning_rate);
+    scale_gradients(at::stack(inner).to(at::kDouble).sum(), learning_rate);
   }
   bank_.events().end_step();
   ++steps_;
@@ -241,18 +243,22 @@ void Preconditioner::Impl::step(double learning_rate) {
 
 // Factors, inverses and gradients of one process.
 std::vector<at::Tensor> Preconditioner::Impl::step_alone() {
-  std::vector<std::size_t> stale;
+  std::vector<FactorId> fresh;
   for (std::size_t layer = 0; layer < bank_.size(); ++layer) {
     LayerState& state = bank_.state(layer);
     if (factors_due() && state.captured()) {
       for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) {
         state.keep(side, true, true);
-        bank_.average({layer, side});
+        fresh.push_back({layer, side});
       }
     } else if (factors_due() && state.layer().weight.grad().defined()) {
       bank_.note_missing(layer);
     }
-    if (state.stale) stale.push_back(layer);
+  }
+  bank_.average(fresh);
+  std::vector<std::size_t> stale;
+  for (std::size_t layer = 0; layer < bank_.size(); ++layer) {
+    if (bank_.state(layer).stale) stale.push_back(layer);
   }
   if (inverses_due()) bank_.invert_all(std::move(stale));
   std::vector<at::Tensor> inner;
@@ -380,7 +386,7 @@ void Preconditioner::Impl::scale_gradients(const at::Tensor& inner, double learn
   const at::Tensor scale = kl_clip_scale(inner, options.kl_clip, learning_rate);
   bank_.events().note(
       bad,
-      [step = steps_] {
+      [step = steps_](std::size_t) {
         return EventLog::Message{
             "gradient",
             fmt::format("kfac: a gradient has a NaN or an infinity at step {}; all gradients were "
@@ -388,6 +394,14 @@ void Preconditioner::Impl::scale_gradients(const at::Tensor& inner, double learn
                         step)};
       },
       [this](std::int64_t times) { bank_.counters().nonfinite_gradients += times; });
+  const auto simple = [](const at::Tensor& one) {
+    return one.is_cuda() && one.is_non_overlapping_and_dense() &&
+           (one.scalar_type() == at::kFloat || one.scalar_type() == at::kDouble);
+  };
+  if (std::all_of(covered.begin(), covered.end(), simple) &&
+      std::all_of(others.begin(), others.end(), simple)) {
+    return scale_or_clear_cuda(covered, others, scale, bad);
+  }
   for (const at::Tensor& gradient : covered) gradient.mul_(scale.to(gradient.scalar_type()));
   if (bad.is_cpu() && !bad.item<bool>()) return;
   covered.insert(covered.end(), others.begin(), others.end());

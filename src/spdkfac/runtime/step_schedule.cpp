@@ -273,7 +273,7 @@ void StepSchedule::start_exchange(std::size_t index) {
     if (root) {
       for_each_part(exchange, exchanged.buffer,
                     [&](std::size_t layer, const at::Tensor& gradients, const at::Tensor& inner) {
-                      inner_[layer] = bank_.precondition(layer);
+                      inner_[layer] = bank_.precondition(layer).to(at::kDouble);
                       fill_gradient(layer, gradients);
                       write_inner(inner_[layer], inner);
                     });
@@ -357,7 +357,7 @@ std::vector<at::Tensor> StepSchedule::exchange() {
     for (std::size_t layer = 0; layer < order_.size(); ++layer) {
       const std::size_t index = order_[layer];
       if (!sent[layer] && bank_.state(index).layer().weight.grad().defined()) {
-        inner_[index] = bank_.precondition(index);
+        inner_[index] = bank_.precondition(index).to(at::kDouble);
       }
     }
   }

@@ -11,6 +11,7 @@ void add_bench_verb(CLI::App& app) {
   add_fit_benches(*bench);
   for (const Experiment& experiment : experiments()) add_run_bench(*bench, experiment);
   add_step_bench(*bench);
+  add_accuracy_bench(*bench);
 }
 
 }  // namespace spdkfac::cli

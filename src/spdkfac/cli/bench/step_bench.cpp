@@ -9,6 +9,7 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/torch.h>
 
 #include "spdkfac/cli/device.h"
@@ -22,6 +23,12 @@ namespace spdkfac::cli {
 namespace {
 
 constexpr double kMilli = 1e3;
+constexpr std::size_t kTraced = 3;     // of the variants
+constexpr std::int64_t kGpuCalls = 3;  // steps beside which the calls alone are measured on a GPU
+
+const std::string& precision_name(Precision precision) {
+  return precision_names()[static_cast<std::size_t>(precision)];
+}
 
 using Clock = std::chrono::steady_clock;
 
@@ -102,24 +109,52 @@ std::int64_t peak_bytes(at::Device device) {
       .peak;
 }
 
+// What the kinds of work on factors took, by name.
+std::map<std::string, double> factor_work(const Trace& trace) {
+  std::map<std::string, double> milliseconds;
+  for (const TraceEvent& event : trace.events()) {
+    if (event.category != Category::kFactorComp) continue;
+    const std::string& name = trace.names()[event.name];
+    milliseconds["of these " + name.substr(0, name.rfind(' '))] += event.duration.value() * kMilli;
+  }
+  return milliseconds;
+}
+
+std::string methods_text(const std::vector<MeasuredMethod>& methods) {
+  Table table({{"convolution's input", Table::Align::kLeft},
+               {"kernel"},
+               {"padding"},
+               {"patches ms"},
+               {"shifts ms"}});
+  for (const MeasuredMethod& one : methods) {
+    table.add_row({fmt::format("{}", fmt::join(one.input, "x")),
+                   fmt::format("{}x{}", one.conv.kernel[0], one.conv.kernel[1]),
+                   fmt::format("{}x{}", one.conv.padding[0], one.conv.padding[1]),
+                   fmt::format("{:.3f}", one.patches_ms), fmt::format("{:.3f}", one.shifts_ms)});
+  }
+  return table.text();
+}
+
 }  // namespace
 
 StepBenchResult bench_step(const StepBenchOptions& options) {
   const BenchSetting& setting = options.setting;
   const at::Device device = find_device(setting.device);
   if (setting.threads > 0) at::set_num_threads(setting.threads);
-  at::globalContext().setAllowTF32CuBLAS(options.tf32);
-  at::globalContext().setAllowTF32CuDNN(options.tf32);
+  const bool tf32 = options.precision != Precision::kFp32;
+  at::globalContext().setAllowTF32CuBLAS(tf32);
+  at::globalContext().setAllowTF32CuDNN(tf32);
   at::globalContext().setBenchmarkCuDNN(true);
   const Batch batch = random_batch(setting, device, 1);
   StepBenchResult result;
   if (!device.is_cpu()) {
     for (const bool second_order : {false, true}) {
       Trainee trainee(setting, device, second_order ? std::optional(options.kfac) : std::nullopt);
-      trainee.step(batch);  // the first tries algorithms, with memory for each
+      trainee.step(batch, 3);  // the first ones try algorithms, with memory for each
       at::getDeviceAllocator(device.type())->resetPeakStats(device.index());
       trainee.step(batch);
       (second_order ? result.peak_bytes_kfac : result.peak_bytes_sgd) = peak_bytes(device);
+      if (second_order) result.memory = trainee.kfac().memory();
     }
   }
 
@@ -142,25 +177,36 @@ StepBenchResult bench_step(const StepBenchOptions& options) {
 
   Progress progress("steps", static_cast<std::size_t>(options.warmup + setting.steps));
   std::vector<std::vector<double>> parts(kCategoryCount);
+  std::map<std::string, std::vector<double>> factors;
   for (std::int64_t step = 0; step < options.warmup + setting.steps; ++step) {
     for (std::size_t index = 0; index < trainees.size(); ++index) {
-      const double seconds = trainees[index]->step(batch);
+      const double seconds = trainees[index]->step(batch, options.in_a_row);
       if (step < options.warmup) continue;
       result.variants[index].seconds.push_back(seconds);
-      if (index != 3) continue;
-      const CategoryTimes times = breakdown(trainees[index]->kfac().trace(), 0);
+      if (index != kTraced) continue;
+      result.last = trainees[index]->kfac().trace();
+      const CategoryTimes times = breakdown(result.last, 0);
       for (std::size_t part = 0; part < kCategoryCount; ++part) {
         parts[part].push_back(times[kCategories[part]].value() * kMilli);
       }
+      for (const auto& [name, milliseconds] : factor_work(result.last)) {
+        factors[name].push_back(milliseconds);
+      }
     }
-    if (step >= options.warmup) calls.measure();
+    if (step >= options.warmup && (device.is_cpu() || step < options.warmup + kGpuCalls)) {
+      calls.measure();
+    }
     progress.advance();
   }
   for (std::size_t part = 0; part < kCategoryCount; ++part) {
     const double median = quantile(parts[part], 0.5);
     if (median > 0) result.parts.emplace_back(category_name(kCategories[part]), median);
   }
+  for (const auto& [name, milliseconds] : factors) {
+    result.parts.emplace_back("  " + name, quantile(milliseconds, 0.5));
+  }
   result.calls_alone = calls.medians_ms();
+  result.methods = measured_methods();
   return result;
 }
 
@@ -170,7 +216,7 @@ std::string to_text(const StepBenchOptions& options, const StepBenchResult& resu
       "factors every {}, inverses every {} steps\n",
       to_text(options.setting),
       options.setting.device == "cpu" ? fmt::format(" ({} threads)", at::get_num_threads())
-                                      : std::string(options.tf32 ? " (tf32)" : " (fp32)"),
+                                      : fmt::format(" ({})", precision_name(options.precision)),
       options.setting.steps, options.warmup, options.kfac.factor_interval,
       options.kfac.inverse_interval);
   const double base = quantile(result.variants[0].seconds, 0.5);
@@ -192,10 +238,17 @@ std::string to_text(const StepBenchOptions& options, const StepBenchResult& resu
     parts.add_row(row);
   }
   text += times.text() + "\n" + parts.text();
+  if (!result.methods.empty()) text += "\n" + methods_text(result.methods);
   if (result.peak_bytes_kfac > 0) {
-    text += fmt::format("peak memory: sgd {:.0f} MB, kfac {:.0f} MB\n",
-                        static_cast<double>(result.peak_bytes_sgd) / 1e6,
-                        static_cast<double>(result.peak_bytes_kfac) / 1e6);
+    const auto megabytes = [](std::int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
+    const Bytes held = result.memory.factors + result.memory.inverses + result.memory.buffers;
+    text += fmt::format(
+        "peak memory: sgd {:.0f} MB, kfac {:.0f} MB, {:.2f} x the {:.0f} MB of factors, inverses "
+        "and "
+        "buffers more\n",
+        megabytes(result.peak_bytes_sgd), megabytes(result.peak_bytes_kfac),
+        megabytes(result.peak_bytes_kfac - result.peak_bytes_sgd) / megabytes(held.value()),
+        megabytes(held.value()));
   }
   return text;
 }
@@ -203,7 +256,7 @@ std::string to_text(const StepBenchOptions& options, const StepBenchResult& resu
 Json to_json(const StepBenchOptions& options, const StepBenchResult& result) {
   Json document = to_json(options.setting);
   document["format"] = "spdkfac.bench-step/1";
-  document["tf32"] = options.tf32;
+  document["precision"] = precision_name(options.precision);
   document["kfac"] = digest(options.kfac);
   for (const StepSamples& variant : result.variants)
     document["seconds"][variant.name] = variant.seconds;

@@ -7,13 +7,16 @@
 
 #include "spdkfac/base/json.h"
 #include "spdkfac/cli/bench/trainee.h"
+#include "spdkfac/kfac/product_method.h"
 #include "spdkfac/runtime/kfac_options.h"
 
 namespace spdkfac::cli {
 
 struct StepBenchOptions {
   BenchSetting setting;
-  bool tf32 = false;  // CUDA: products and convolutions in tf32
+  Precision precision = Precision::kFp32;  // CUDA: of the model (bf16: by autocast) and of K-FAC
+  int in_a_row = 1;                        // steps in a row that make one sample
+  std::string profile;                     // file for the trace of the last step, or empty
   std::int64_t warmup = 3;
   KfacOptions kfac;
 };
@@ -34,6 +37,9 @@ struct StepBenchResult {
   std::vector<std::pair<std::string, double>> calls_alone;
   std::int64_t peak_bytes_sgd = 0;  // CUDA only
   std::int64_t peak_bytes_kfac = 0;
+  KfacMemory memory;
+  std::vector<MeasuredMethod> methods;
+  Trace last;  // of the traced steps
 };
 
 // Runs one step of each variant in turn, again and again, so that a slow moment of the machine hits

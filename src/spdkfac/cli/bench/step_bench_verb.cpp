@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 
 #include <c10/util/Exception.h>
@@ -20,6 +22,7 @@ struct StepBenchFlags {
   StepBenchOptions options;
   std::optional<std::string> input;
   std::optional<std::int64_t> batch;
+  std::string precision = "fp32";
   std::string out;
   bool json = false;
 };
@@ -29,11 +32,20 @@ void run_step_bench(const StepBenchFlags& flags) {
   const ModelInfo& info = model_info(options.setting.model);
   options.setting.input = flags.input ? parse_shape("--input", *flags.input) : info.input;
   options.setting.batch = flags.batch.value_or(info.batch);
+  const auto& names = precision_names();
+  options.precision = options.kfac.precision = static_cast<Precision>(
+      std::find(names.begin(), names.end(), flags.precision) - names.begin());
+  options.setting.autocast = options.precision == Precision::kBf16;
   StepBenchResult result;
   try {
     result = bench_step(options);
   } catch (const c10::Error& error) {
     throw Error(fmt::format("torch: {}", error.what_without_backtrace()));
+  }
+  if (!options.profile.empty()) {
+    std::ostringstream text;
+    result.last.write_perfetto(text);
+    write_file_atomically(options.profile, text.str());
   }
   if (!flags.out.empty()) write_file_atomically(flags.out, to_json(options, result).dump(1) + "\n");
   if (flags.json) {
@@ -58,7 +70,14 @@ void add_step_bench(CLI::App& bench) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}));
   verb->add_option("--device", setting.device, "cpu (default) or cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}));
-  verb->add_flag("--tf32", options.tf32, "On a GPU: products and convolutions in tf32");
+  verb->add_option("--precision", flags->precision,
+                   "On a GPU: fp32 (default), tf32, or bf16 by autocast")
+      ->check(CLI::IsMember(precision_names()));
+  verb->add_flag("--channels-last", setting.channels_last, "Images and weights with channels last");
+  verb->add_option("--in-a-row", options.in_a_row, "Steps in a row that make a sample; default 1")
+      ->check(CLI::Range(1, 1000));
+  verb->add_option("--profile", options.profile,
+                   "Also write the trace of the last K-FAC step, for Perfetto");
   verb->add_option("--threads", setting.threads, "Of the CPU; default: torch's choice")
       ->check(CLI::Range(1, 4096));
   verb->add_option("--steps", setting.steps, "Measured steps of each variant; default 20")

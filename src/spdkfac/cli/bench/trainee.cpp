@@ -3,6 +3,7 @@
 
 #include <chrono>
 
+#include <ATen/autocast_mode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/torch.h>
@@ -22,17 +23,40 @@ std::shared_ptr<Model> model_of(const BenchSetting& setting) {
   return make_model(setting.model, options);
 }
 
+// Products in bf16 while it lives.
+class Autocast {
+ public:
+  Autocast(at::Device device, bool on)
+      : device_(device.type()), before_(at::autocast::is_autocast_enabled(device_)) {
+    at::autocast::set_autocast_enabled(device_, on);
+    if (on) at::autocast::set_autocast_dtype(device_, at::kBFloat16);
+    at::autocast::increment_nesting();
+  }
+  ~Autocast() {
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(device_, before_);
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  at::DeviceType device_;
+  bool before_;
+};
+
 }  // namespace
 
 std::string to_text(const BenchSetting& setting) {
-  return fmt::format("{} (width {}), batch {}, {} on {}", setting.model, setting.width,
-                     setting.batch, fmt::join(setting.input, "x"), setting.device);
+  return fmt::format("{} (width {}), batch {}, {} on {}{}", setting.model, setting.width,
+                     setting.batch, fmt::join(setting.input, "x"), setting.device,
+                     setting.channels_last ? ", channels last" : "");
 }
 
 Json to_json(const BenchSetting& setting) {
-  return {{"model", setting.model}, {"width", setting.width},   {"batch", setting.batch},
-          {"input", setting.input}, {"device", setting.device}, {"threads", at::get_num_threads()},
-          {"steps", setting.steps}};
+  return {{"model", setting.model},   {"width", setting.width},
+          {"batch", setting.batch},   {"input", setting.input},
+          {"device", setting.device}, {"threads", at::get_num_threads()},
+          {"steps", setting.steps},   {"channels_last", setting.channels_last}};
 }
 
 ModelSpec describe_setting(const BenchSetting& setting) {
@@ -47,14 +71,24 @@ Batch random_batch(const BenchSetting& setting, at::Device device, std::uint64_t
   std::vector<std::int64_t> shape = {setting.batch};
   shape.insert(shape.end(), setting.input.begin(), setting.input.end());
   const at::TensorOptions options = at::TensorOptions().device(device);
-  return {torch::randn(shape, options), torch::randint(0, model_info(setting.model).classes,
-                                                       {setting.batch}, options.dtype(at::kLong))};
+  const auto format =
+      setting.channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+  return {torch::randn(shape, options).contiguous(format),
+          torch::randint(0, model_info(setting.model).classes, {setting.batch},
+                         options.dtype(at::kLong))};
 }
 
 Trainee::Trainee(const BenchSetting& setting, at::Device device,
                  const std::optional<KfacOptions>& kfac, const Distribution& distribution)
-    : device_(device), model_(model_of(setting)) {
+    : device_(device), autocast_(setting.autocast), model_(model_of(setting)) {
   model_->to(device);
+  if (setting.channels_last) {
+    const torch::NoGradGuard no_grad;
+    for (at::Tensor& parameter : model_->parameters()) {
+      if (parameter.dim() != 4) continue;
+      parameter.set_data(parameter.contiguous(at::MemoryFormat::ChannelsLast));
+    }
+  }
   if (kfac) {
     kfac_ = std::make_unique<Preconditioner>(*model_, *kfac, distribution,
                                              make_logger({.level = "warning"}));
@@ -63,17 +97,26 @@ Trainee::Trainee(const BenchSetting& setting, at::Device device,
       model_->parameters(), torch::optim::SGDOptions(kLearningRate).momentum(0.9));
 }
 
-double Trainee::step(const Batch& batch) {
+double Trainee::step(const Batch& batch, int count) {
   using Clock = std::chrono::steady_clock;
   synchronize(device_);
   const Clock::time_point start = Clock::now();
+  for (int index = 0; index < count; ++index) train(batch);
+  synchronize(device_);
+  return std::chrono::duration<double>(Clock::now() - start).count() / count;
+}
+
+void Trainee::train(const Batch& batch) {
   if (kfac_) kfac_->start_trace();
   optimizer_->zero_grad();
-  torch::nn::functional::cross_entropy(model_->forward(batch.images), batch.labels).backward();
+  at::Tensor loss;
+  {
+    const Autocast autocast(device_, autocast_);
+    loss = torch::nn::functional::cross_entropy(model_->forward(batch.images), batch.labels);
+  }
+  loss.backward();
   if (kfac_) kfac_->step(kLearningRate);
   optimizer_->step();
-  synchronize(device_);
-  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 }  // namespace spdkfac::cli

@@ -25,6 +25,8 @@ struct BenchSetting {
   std::int64_t batch = 0;           // of each rank
   std::string device = "cpu";
   int threads = 0;  // 0: torch's choice
+  bool channels_last = false;
+  bool autocast = false;  // the model's products in bf16
   std::int64_t steps = 20;
 };
 // The model and its input as texts and records of benchmarks begin.
@@ -46,13 +48,16 @@ class Trainee {
   Trainee(const BenchSetting& setting, at::Device device, const std::optional<KfacOptions>& kfac,
           const Distribution& distribution = {});
 
-  // Trains one step; its seconds.
-  double step(const Batch& batch);
+  // Trains so many steps in a row; the seconds of one.
+  double step(const Batch& batch, int count = 1);
 
   Preconditioner& kfac() { return *kfac_; }
 
  private:
+  void train(const Batch& batch);
+
   at::Device device_;
+  bool autocast_;
   std::shared_ptr<Model> model_;
   std::unique_ptr<Preconditioner> kfac_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;

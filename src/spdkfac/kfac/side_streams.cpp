@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spdkfac/runtime/side_streams.h"
+#include "spdkfac/kfac/side_streams.h"
 
 #include <algorithm>
 

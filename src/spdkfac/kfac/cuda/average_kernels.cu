@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "spdkfac/kfac/cuda/average_kernels.h"
+
+namespace spdkfac {
+namespace {
+
+constexpr int kThreads = 256;
+// Blocks that share a factor's rows; those of small factors have nothing to do.
+constexpr int kBlocks = 128;
+
+template <class Entry>
+struct Entries {
+  Entry entry[kAverageEntries];
+};
+
+// Elements before the part of `row` that starts at the diagonal.
+template <class Scalar>
+__device__ std::int64_t sum_start(const AverageEntry<Scalar>& entry, std::int64_t group,
+                                  std::int64_t row) {
+  const std::int64_t dim = entry.dim;
+  return entry.packed ? group * (dim * (dim + 1) / 2) + row * dim - row * (row - 1) / 2
+                      : (group * dim + row) * dim + row;
+}
+
+// One block per entry: is all of the diagonal finite?
+template <class Scalar>
+__global__ void check_kernel(Entries<AverageEntry<Scalar>> entries, double decay) {
+  const AverageEntry<Scalar>& entry = entries.entry[blockIdx.x];
+  const auto scale = static_cast<Scalar>(entry.scale);
+  int finite = 1;
+  for (std::int64_t index = threadIdx.x; index < entry.groups * entry.dim; index += kThreads) {
+    const Scalar value = entry.sum[sum_start(entry, index / entry.dim, index % entry.dim)] * scale;
+    if (!isfinite(value)) finite = 0;
+  }
+  finite = __syncthreads_and(finite);
+  if (threadIdx.x != 0) return;
+  *entry.finite = finite != 0;
+  *entry.taken = finite != 0 ? *entry.weight : 0.0;
+  if (finite != 0) *entry.weight = 1 - decay;
+}
+
+// y per entry, rows shared out along x.
+template <class Scalar>
+__global__ void blend_kernel(Entries<AverageEntry<Scalar>> entries) {
+  const AverageEntry<Scalar>& entry = entries.entry[blockIdx.y];
+  const double taken = *entry.taken;
+  if (taken == 0) return;
+  const auto keep = static_cast<Scalar>(1 - taken);
+  const auto take = static_cast<Scalar>(taken * entry.scale);
+  const std::int64_t dim = entry.dim;
+  for (std::int64_t index = blockIdx.x; index < entry.groups * dim; index += kBlocks) {
+    const std::int64_t group = index / dim;
+    const std::int64_t row = index % dim;
+    const Scalar* const from = entry.sum + sum_start(entry, group, row);
+    Scalar* const to = entry.mean + (group * dim + row) * dim + row;
+    for (std::int64_t column = threadIdx.x; column < dim - row; column += kThreads) {
+      to[column] = keep * to[column] + take * from[column];
+    }
+  }
+}
+
+// x per entry, groups along y.
+template <class Scalar>
+__global__ void diagonal_kernel(Entries<DiagonalEntry<Scalar>> entries) {
+  const DiagonalEntry<Scalar>& entry = entries.entry[blockIdx.x];
+  __shared__ double partial[kThreads];
+  const std::int64_t dim = entry.dim;
+  for (std::int64_t group = blockIdx.y; group < entry.groups; group += gridDim.y) {
+    double total = 0;
+    for (std::int64_t index = threadIdx.x; index < dim; index += kThreads) {
+      total += static_cast<double>(entry.matrices[(group * dim + index) * dim + index]);
+    }
+    partial[threadIdx.x] = total;
+    for (int half = kThreads / 2; half > 0; half /= 2) {
+      __syncthreads();
+      if (static_cast<int>(threadIdx.x) < half) partial[threadIdx.x] += partial[threadIdx.x + half];
+    }
+    if (threadIdx.x == 0) {
+      entry.means[group] = static_cast<Scalar>(partial[0] / static_cast<double>(dim));
+    }
+    __syncthreads();
+  }
+}
+
+template <class Entry>
+Entries<Entry> copied(const Entry* entries, int count) {
+  Entries<Entry> all{};
+  std::copy_n(entries, count, all.entry);
+  return all;
+}
+
+}  // namespace
+
+template <class Scalar>
+cudaError_t launch_average(const AverageEntry<Scalar>* entries, int count, double decay,
+                           cudaStream_t stream) {
+  const Entries<AverageEntry<Scalar>> all = copied(entries, count);
+  check_kernel<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(all, decay);
+  blend_kernel<<<dim3(kBlocks, static_cast<unsigned>(count)), kThreads, 0, stream>>>(all);
+  return cudaGetLastError();
+}
+
+template <class Scalar>
+cudaError_t launch_diagonal_means(const DiagonalEntry<Scalar>* entries, int count,
+                                  cudaStream_t stream) {
+  std::int64_t groups = 1;
+  for (int index = 0; index < count; ++index) groups = std::max(groups, entries[index].groups);
+  const auto rows = static_cast<unsigned>(std::min<std::int64_t>(groups, 1024));
+  diagonal_kernel<<<dim3(static_cast<unsigned>(count), rows), kThreads, 0, stream>>>(
+      copied(entries, count));
+  return cudaGetLastError();
+}
+
+#define SPDKFAC_INSTANTIATE(Scalar)                                                            \
+  template cudaError_t launch_average(const AverageEntry<Scalar>*, int, double, cudaStream_t); \
+  template cudaError_t launch_diagonal_means(const DiagonalEntry<Scalar>*, int, cudaStream_t);
+SPDKFAC_INSTANTIATE(float)
+SPDKFAC_INSTANTIATE(double)
+#undef SPDKFAC_INSTANTIATE
+
+}  // namespace spdkfac

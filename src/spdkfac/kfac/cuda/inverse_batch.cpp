@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/kfac/inverse_batch.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "spdkfac/base/check.h"
+#include "spdkfac/kfac/block_inverse.h"
+#include "spdkfac/kfac/cuda/inverse_kernels.h"
+#include "spdkfac/kfac/cuda/replayed.h"
+#include "spdkfac/kfac/cuda/split_product.h"
+#include "spdkfac/kfac/side_streams.h"
+
+namespace spdkfac {
+namespace {
+
+// Dimensions are rounded up to this, so that more factors share a batch and products are aligned.
+constexpr std::int64_t kRounding = 64;
+// Batches run side by side on so many streams; each has a work space of cuBLAS.
+constexpr std::size_t kLanes = 4;
+// The grid's limit for matrices of a batch.
+constexpr std::int64_t kMaxBatch = 65535;
+
+// Matrices of one padded dimension.
+struct Batch {
+  std::int64_t padded = 0;
+  std::int64_t size = 0;
+  at::Tensor entries;  // InverseEntry for each, as bytes
+  at::Tensor work;     // [size, padded, padded]
+  at::Tensor scratch;
+  at::Tensor split;  // for products of large blocks in two parts, or undefined
+  at::Tensor diagonal;
+  at::Tensor failed;
+
+  // About what it takes alone: arithmetic, and the chain of launches.
+  double cost() const {
+    const auto rows = static_cast<double>(padded);
+    return static_cast<double>(size) * rows * rows * rows / 5e13 + rows / 128 * 4e-5;
+  }
+};
+
+// Products of such blocks are faster split into parts of tf32 than in fp32.
+constexpr std::int64_t kSplitRows = 768;
+
+bool worth_splitting(const at::Tensor& left, const at::Tensor& right) {
+  return std::min({left.size(-2), left.size(-1), right.size(-1)}) >= kSplitRows;
+}
+
+void multiply_split(const Batch& batch, const at::Tensor& out, const at::Tensor& left,
+                    const at::Tensor& right, double beta, double alpha) {
+  if (batch.split.defined() && worth_splitting(left, right)) {
+    split_product(out, left, right, beta, alpha, batch.split);
+  } else {
+    multiply_batches(out, left, right, beta, alpha);
+  }
+}
+
+template <class Scalar>
+void queue(const Batch& batch) {
+  const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
+  const auto* entries =
+      reinterpret_cast<const InverseEntry<Scalar>*>(batch.entries.const_data_ptr<std::uint8_t>());
+  auto* work = batch.work.mutable_data_ptr<Scalar>();
+  auto* diagonal = batch.diagonal.mutable_data_ptr<Scalar>();
+  auto* failed = batch.failed.mutable_data_ptr<std::int32_t>();
+  C10_CUDA_CHECK(
+      launch_load_damped(entries, batch.size, batch.padded, work, diagonal, failed, stream));
+  invert_blocks(
+      batch.work, kInverseLeaf<Scalar>, batch.scratch,
+      [&](std::int64_t begin, std::int64_t size) {
+        C10_CUDA_CHECK(launch_invert_leaf(work, diagonal, batch.size, batch.padded, begin, size,
+                                          failed, stream));
+      },
+      [&](const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, double beta,
+          double alpha) { multiply_split(batch, out, left, right, beta, alpha); });
+  C10_CUDA_CHECK(launch_store_inverse(entries, batch.size, batch.padded, work, failed,
+                                      static_cast<Scalar>(kInverseBoost),
+                                      static_cast<Scalar>(kMaxInverseBoost), stream));
+}
+
+}  // namespace
+
+class InverseBatch::Impl {
+ public:
+  Impl(const std::vector<Task>& tasks, Precision precision)
+      : precision_(precision),
+        device_(tasks.front().factor.device()),
+        replayed_([this] { queue_all(); }) {
+    std::int64_t count = 0;
+    for (const Task& task : tasks) count += task.factor.size(0);
+    const at::TensorOptions options = tasks.front().factor.options();
+    failures_ = at::zeros({count}, options.dtype(at::kInt));
+    kept_ = at::zeros({count}, options.dtype(at::kBool));
+    boost_ = at::ones({count}, options);
+    damping_ = at::zeros({count}, options);
+    std::int64_t first = 0;
+    for (const Task& task : tasks) {
+      factors_.push_back(task.factor);
+      SPDKFAC_CHECK(task.factor.is_contiguous() && task.inverse->value.is_contiguous() &&
+                        task.factor.sizes() == task.inverse->value.sizes() &&
+                        task.factor.dtype() == options.dtype(),
+                    "factors to invert together differ in type, or lie in pieces");
+      const std::int64_t groups = task.factor.size(0);
+      boost_.narrow(0, first, groups).copy_(task.inverse->boost);
+      task.inverse->failures = failures_.narrow(0, first, groups);
+      task.inverse->kept = kept_.narrow(0, first, groups);
+      task.inverse->boost = boost_.narrow(0, first, groups);
+      first += groups;
+    }
+    AT_DISPATCH_FLOATING_TYPES(options.dtype().toScalarType(), "InverseBatch",
+                               [&] { make_batches<scalar_t>(tasks); });
+    spread();
+  }
+
+  void refresh(const at::Tensor& damping) {
+    const c10::NoGradGuard no_grad;
+    const c10::cuda::CUDAGuard guard(device_);
+    damping_.copy_(damping);
+    replayed_.run();
+  }
+
+  const at::Tensor& failures() const { return failures_; }
+  const at::Tensor& kept() const { return kept_; }
+  Bytes buffer_bytes() const {
+    std::int64_t bytes = 0;
+    for (const Batch& batch : batches_) {
+      bytes += static_cast<std::int64_t>(batch.work.nbytes() + batch.scratch.nbytes());
+    }
+    for (const at::Tensor& memory : splits_) {
+      if (memory.defined()) bytes += static_cast<std::int64_t>(memory.nbytes());
+    }
+    return Bytes(bytes);
+  }
+
+ private:
+  template <class Scalar>
+  void make_batches(const std::vector<Task>& tasks) {
+    std::map<std::int64_t, std::vector<InverseEntry<Scalar>>> by_size;
+    std::int64_t first = 0;
+    for (const Task& task : tasks) {
+      const std::int64_t dim = task.factor.size(1);
+      for (std::int64_t group = 0; group < task.factor.size(0); ++group, ++first) {
+        by_size[(dim + kRounding - 1) / kRounding * kRounding].push_back(
+            {.factor = task.factor.const_data_ptr<Scalar>() + group * dim * dim,
+             .value = task.inverse->value.mutable_data_ptr<Scalar>() + group * dim * dim,
+             .damping = damping_.const_data_ptr<Scalar>() + first,
+             .boost = boost_.mutable_data_ptr<Scalar>() + first,
+             .failures = failures_.mutable_data_ptr<std::int32_t>() + first,
+             .kept = kept_.mutable_data_ptr<bool>() + first,
+             .dim = static_cast<std::int32_t>(dim)});
+      }
+    }
+    const at::TensorOptions options = damping_.options();
+    for (auto& [padded, entries] : by_size) {
+      const auto size = static_cast<std::int64_t>(entries.size());
+      SPDKFAC_CHECK(size <= kMaxBatch, "more matrices than one kernel takes");
+      const auto bytes = static_cast<std::int64_t>(entries.size() * sizeof(entries.front()));
+      batches_.push_back(
+          {.padded = padded,
+           .size = size,
+           .entries = at::from_blob(entries.data(), {bytes}, at::kByte).to(device_),
+           .work = at::empty({size, padded, padded}, options),
+           .scratch = at::empty({size * block_scratch(padded, kInverseLeaf<Scalar>)}, options),
+           .split = {},
+           .diagonal = at::empty({size, padded}, options),
+           .failed = at::zeros({size}, options.dtype(at::kInt))});
+    }
+  }
+
+  // The most costly batch goes to the lane that has least to do, and so on.
+  void spread() {
+    std::sort(batches_.begin(), batches_.end(),
+              [](const Batch& left, const Batch& right) { return left.cost() > right.cost(); });
+    std::array<double, kLanes> load{};
+    for (std::size_t index = 0; index < batches_.size(); ++index) {
+      const auto least = std::min_element(load.begin(), load.end());
+      *least += batches_[index].cost();
+      Batch& batch = batches_[index];
+      if (precision_ == Precision::kTf32 && batch.work.scalar_type() == at::kFloat &&
+          batch.padded >= 2 * kSplitRows) {
+        // Those of a lane run one after the other, and share room for the operands of one product.
+        at::Tensor& memory = splits_[static_cast<std::size_t>(least - load.begin())];
+        const std::int64_t half = batch.padded / 2 + kInverseLeaf<float>;  // or less
+        const std::int64_t elements = 3 * half * batch.padded;
+        if (!memory.defined() || memory.numel() < elements) {
+          memory = at::empty({elements}, batch.work.options());
+        }
+        batch.split = memory;
+      }
+      lanes_[static_cast<std::size_t>(least - load.begin())].push_back(index);
+    }
+  }
+
+  void queue_all() {
+    const PrecisionGuard precise(Precision::kFp32);  // but for what is split
+    const std::size_t lanes = std::min(kLanes, batches_.size());
+    streams_.run(device_, lanes, [&](std::size_t lane) {
+      for (const std::size_t index : lanes_[lane]) {
+        AT_DISPATCH_FLOATING_TYPES(damping_.scalar_type(), "InverseBatch",
+                                   [&] { queue<scalar_t>(batches_[index]); });
+      }
+    });
+  }
+
+  Precision precision_;
+  at::Device device_;
+  std::vector<at::Tensor> factors_;  // kept alive
+  at::Tensor failures_;
+  at::Tensor kept_;
+  at::Tensor boost_;
+  at::Tensor damping_;
+  std::vector<Batch> batches_;
+  std::array<std::vector<std::size_t>, kLanes> lanes_;
+  std::array<at::Tensor, kLanes> splits_;
+  SideStreams streams_;
+  Replayed replayed_;
+};
+
+InverseBatch::InverseBatch(const std::vector<Task>& tasks, Precision precision)
+    : impl_(std::make_unique<Impl>(tasks, precision)) {}
+InverseBatch::~InverseBatch() = default;
+InverseBatch::InverseBatch(InverseBatch&&) noexcept = default;
+InverseBatch& InverseBatch::operator=(InverseBatch&&) noexcept = default;
+void InverseBatch::refresh(const at::Tensor& damping) { impl_->refresh(damping); }
+const at::Tensor& InverseBatch::failures() const { return impl_->failures(); }
+const at::Tensor& InverseBatch::kept() const { return impl_->kept(); }
+Bytes InverseBatch::buffer_bytes() const { return impl_->buffer_bytes(); }
+
+}  // namespace spdkfac

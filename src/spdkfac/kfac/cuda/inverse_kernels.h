@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_runtime_api.h>
+
+namespace spdkfac {
+
+// One matrix of a batch of inversions; all pointers are the GPU's.
+template <class Scalar>
+struct InverseEntry {
+  const Scalar* factor;    // its upper triangle, rows of `dim` elements
+  Scalar* value;           // the inverse, [dim, dim]
+  const Scalar* damping;   // for the diagonal
+  Scalar* boost;           // what the damping is multiplied with; ten times as much after a failure
+  std::int32_t* failures;  // of the last refresh: 0 or 1
+  bool* kept;              // whether `value` is older for that
+  std::int32_t dim;
+};
+
+// The largest block that launch_invert_leaf takes.
+template <class Scalar>
+constexpr std::int64_t kInverseLeaf = sizeof(Scalar) == 4 ? 128 : 64;
+
+// `work` holds [batch, padded, padded], `failed` [batch]; one kernel each, on `stream`.
+
+// Writes factors with damping to the work space, both triangles, the identity beyond their
+// dimension, and their diagonals to `diagonal` [batch, padded].
+template <class Scalar>
+cudaError_t launch_load_damped(const InverseEntry<Scalar>* entries, std::int64_t batch,
+                               std::int64_t padded, Scalar* work, Scalar* diagonal,
+                               std::int32_t* failed, cudaStream_t stream);
+
+// Inverts the diagonal blocks of rows begin to begin + size by Gauss-Jordan steps. A pivot that is
+// not finite, or not above the rounding of what `diagonal` has there, makes a matrix failed.
+template <class Scalar>
+cudaError_t launch_invert_leaf(Scalar* work, const Scalar* diagonal, std::int64_t batch,
+                               std::int64_t padded, std::int64_t begin, std::int64_t size,
+                               std::int32_t* failed, cudaStream_t stream);
+
+// Copies the upper triangles to the inverses, and mirrors them, where nothing failed.
+template <class Scalar>
+cudaError_t launch_store_inverse(const InverseEntry<Scalar>* entries, std::int64_t batch,
+                                 std::int64_t padded, const Scalar* work,
+                                 const std::int32_t* failed, Scalar boost, Scalar max_boost,
+                                 cudaStream_t stream);
+
+}  // namespace spdkfac

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/base/error.h"
+#include "spdkfac/kfac/cuda/average_cuda.h"
+#include "spdkfac/kfac/cuda/gradients_cuda.h"
+#include "spdkfac/kfac/cuda/shifts_cuda.h"
+#include "spdkfac/kfac/cuda/symmetric_cuda.h"
+#include "spdkfac/kfac/inverse_batch.h"
+
+namespace spdkfac {
+namespace {
+
+[[noreturn]] void fail() {
+  throw ConfigError(
+      "kfac: this build has no CUDA kernels; build with nvcc (of torch's CUDA version) on the "
+      "path, -DSPDKFAC_CUDA=ON says what is missing");
+}
+
+}  // namespace
+
+void pack_upper_cuda(const at::Tensor&, at::Tensor) { fail(); }
+void unpack_upper_cuda(const at::Tensor&, at::Tensor) { fail(); }
+at::Tensor average_cuda(const std::vector<CudaAverage>&, double) { fail(); }
+at::Tensor diagonal_means_cuda(const std::vector<at::Tensor>&) { fail(); }
+void scale_or_clear_cuda(const std::vector<at::Tensor>&, const std::vector<at::Tensor>&,
+                         const at::Tensor&, const at::Tensor&) {
+  fail();
+}
+
+at::Tensor gather_edges_cuda(const at::Tensor&, const std::vector<EdgePatches>&,
+                             std::array<std::int64_t, 2>) {
+  fail();
+}
+
+template <class Scalar>
+void assemble_cuda(const ShiftAssembly<Scalar>&, Scalar, Scalar, const at::Tensor&) {
+  fail();
+}
+template void assemble_cuda(const ShiftAssembly<float>&, float, float, const at::Tensor&);
+template void assemble_cuda(const ShiftAssembly<double>&, double, double, const at::Tensor&);
+
+class InverseBatch::Impl {};
+InverseBatch::InverseBatch(const std::vector<Task>&, Precision) { fail(); }
+InverseBatch::~InverseBatch() = default;
+InverseBatch::InverseBatch(InverseBatch&&) noexcept = default;
+InverseBatch& InverseBatch::operator=(InverseBatch&&) noexcept = default;
+void InverseBatch::refresh(const at::Tensor&) { fail(); }
+const at::Tensor& InverseBatch::failures() const { fail(); }
+const at::Tensor& InverseBatch::kept() const { fail(); }
+Bytes InverseBatch::buffer_bytes() const { fail(); }
+
+}  // namespace spdkfac

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace spdkfac {
+
+// How the products of float factors round their operands on a GPU; sums are always kept in float.
+// CPUs and doubles take no notice.
+enum class Precision { kTf32, kFp32, kBf16 };
+const std::vector<std::string>& precision_names();  // tf32, fp32, bf16
+
+// While it lives, products on this thread's GPU have the precision, whatever torch's own settings
+// are; those are put back. kBf16 is for factors alone (symmetric.h): all else is tf32 then.
+class PrecisionGuard {
+ public:
+  explicit PrecisionGuard(Precision precision);
+  ~PrecisionGuard();
+  PrecisionGuard(const PrecisionGuard&) = delete;
+  PrecisionGuard& operator=(const PrecisionGuard&) = delete;
+
+  // Of the innermost guard; without one torch's settings count and nothing is rounded to bf16.
+  static bool rounds_to_bf16();
+
+ private:
+  bool cublas_;
+  bool cudnn_;
+  bool bf16_;
+};
+
+}  // namespace spdkfac

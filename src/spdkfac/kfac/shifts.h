@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "spdkfac/kfac/patches.h"
+
+namespace spdkfac {
+
+// Patches of a convolution with stride 1 repeat their input: the product of the places u and v of
+// the kernel, summed over all positions where it meets the image, depends on v − u alone. So the
+// (2kh−1)(2kw−1) shifted products of the input with itself (one weight gradient of a convolution)
+// hold the whole factor, but for the positions that the convolution leaves out around the image;
+// their patches are few and are subtracted. No patches of the image are made. docs/numerics.md.
+
+// Whether a convolution has its factor A this way: stride 1, one group, more than a point.
+bool has_shifts(const ConvGeometry& conv);
+
+// Adds scale·Σããᵀ of a convolution without bias to `sum` [d, d], upper triangle, or overwrites it.
+void add_shift_products(const at::Tensor& input, const ConvGeometry& conv, double scale,
+                        at::Tensor sum, bool overwrite);
+
+// Multiplications and additions of one example this way, in those of a full product of patches:
+// below 0.5 it does less work than half a product of patches.
+double shift_work(const at::Tensor& input, const ConvGeometry& conv);
+
+}  // namespace spdkfac

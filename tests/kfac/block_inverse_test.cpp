@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/kfac/block_inverse.h"
+
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "spdkfac/kfac/inverse_batch.h"
+#include "support/device.h"
+#include "support/matrices.h"
+#include "support/tensors.h"
+
+namespace spdkfac {
+namespace {
+
+using support::epsilon;
+using support::near_within;
+using support::poison_lower;
+using support::same_bits;
+using support::test_options;
+using support::to_device;
+using support::to_host;
+using support::upper;
+using support::with_condition;
+
+TEST(BlockInverse, EqualsAnInverseForAnySizeAndLeaf) {
+  for (const std::int64_t size : {1, 4, 5, 8, 11, 16, 29}) {
+    for (const std::int64_t leaf_size : {1, 2, 4, 8}) {
+      at::Tensor matrices = at::stack({with_condition(1, size, 100), with_condition(2, size, 10)});
+      const at::Tensor expected = at::linalg_inv(matrices);
+      std::vector<std::int64_t> begins;
+      invert_blocks(matrices, leaf_size,
+                    at::empty({2 * block_scratch(size, leaf_size)}, matrices.options()),
+                    [&](std::int64_t begin, std::int64_t rows) {
+                      begins.push_back(begin);
+                      ASSERT_LE(rows, leaf_size);
+                      at::Tensor leaf = matrices.narrow(1, begin, rows).narrow(2, begin, rows);
+                      leaf.copy_(at::linalg_inv(leaf));
+                    });
+      EXPECT_TRUE(near_within(upper(matrices), upper(expected), 1e-10)) << size << " " << leaf_size;
+      EXPECT_EQ(static_cast<std::int64_t>(begins.size()), (size + leaf_size - 1) / leaf_size);
+    }
+  }
+}
+
+// --- InverseBatch: GPUs only ---
+
+class BatchOnGpu : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!support::on_cuda()) GTEST_SKIP() << "run with SPDKFAC_TEST_DEVICE=cuda";
+  }
+};
+
+// Groups of one dimension each.
+std::vector<at::Tensor> factors_of(at::ScalarType type) {
+  std::vector<at::Tensor> factors;
+  std::uint64_t seed = 1;
+  for (const std::int64_t dim : {1, 3, 64, 65, 100, 128, 129, 192, 300, 700}) {
+    for (const std::int64_t groups : {1, 3}) {
+      std::vector<at::Tensor> all;
+      for (std::int64_t group = 0; group < groups; ++group) {
+        all.push_back(with_condition(++seed, dim, 100));
+      }
+      factors.push_back(poison_lower(to_device(at::stack(all), type)));
+    }
+  }
+  return factors;
+}
+
+TEST_F(BatchOnGpu, EqualsInversesInDoublePrecisionAlsoWhenReplayed) {
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    const std::vector<at::Tensor> factors = factors_of(type);
+    std::vector<Inverse> inverses;
+    for (const at::Tensor& factor : factors) {
+      inverses.emplace_back(factor.size(0), factor.size(1), test_options(type));
+    }
+    std::vector<InverseBatch::Task> tasks;
+    std::int64_t groups = 0;
+    for (std::size_t i = 0; i < factors.size(); ++i) {
+      tasks.push_back({factors[i], &inverses[i]});
+      groups += factors[i].size(0);
+    }
+    InverseBatch batch(tasks, Precision::kFp32);
+    for (int round = 0; round < 4; ++round) {
+      const double damping = 0.5 / (1 << round);
+      batch.refresh(at::full({groups}, damping, test_options(type)));
+      for (std::size_t i = 0; i < factors.size(); ++i) {
+        const std::int64_t dim = factors[i].size(1);
+        const at::Tensor half = at::triu(to_host(factors[i]).nan_to_num(0));
+        const at::Tensor matrix =
+            half + at::triu(half, 1).mT() + damping * at::eye(dim, at::kDouble);
+        const at::Tensor expected = at::linalg_inv(matrix);
+        const at::Tensor bound =
+            20 * epsilon(type) * 100 * expected.abs().amax({1, 2}, /*keepdim=*/true);
+        EXPECT_TRUE(near_within(inverses[i].value, expected, bound)) << dim << " round " << round;
+        EXPECT_TRUE(at::equal(inverses[i].value, inverses[i].value.mT()));
+      }
+      EXPECT_EQ(batch.failures().sum().item<std::int64_t>(), 0);
+      EXPECT_FALSE(batch.kept().any().item<bool>());
+    }
+  }
+}
+
+TEST_F(BatchOnGpu, AFailureKeepsItsValueAndIsDampedMoreNextTime) {
+  const std::int64_t dim = 130;
+  at::Tensor bad = with_condition(1, dim, 10);
+  bad[129][129] = -1;
+  const at::Tensor good = with_condition(2, dim, 10);
+  const at::Tensor factors = to_device(at::stack({bad, good}), at::kDouble);
+  Inverse inverse(2, dim, test_options(at::kDouble));
+  InverseBatch batch({{factors, &inverse}}, Precision::kFp32);
+  const at::Tensor damping = at::full({2}, 0.5, test_options(at::kDouble));
+  batch.refresh(damping);
+  EXPECT_TRUE(same_bits(inverse.value[0], at::eye(dim, test_options(at::kDouble))));
+  EXPECT_TRUE(
+      near_within(inverse.value[1], at::linalg_inv(good + 0.5 * at::eye(dim, at::kDouble)), 1e-12));
+  EXPECT_TRUE(at::equal(to_host(inverse.failures), at::tensor({1., 0.}, at::kDouble)));
+  EXPECT_TRUE(at::equal(to_host(inverse.boost), at::tensor({10., 1.}, at::kDouble)));
+  batch.refresh(damping);  // with ten times as much, 5, it can be inverted
+  EXPECT_EQ(batch.failures().sum().item<std::int64_t>(), 0);
+  EXPECT_TRUE(
+      near_within(inverse.value[0], at::linalg_inv(bad + 5 * at::eye(dim, at::kDouble)), 1e-12));
+  EXPECT_TRUE(at::equal(to_host(inverse.boost), at::tensor({1., 1.}, at::kDouble)));
+}
+
+TEST_F(BatchOnGpu, ANanAnywhereIsAFailure) {
+  const std::int64_t dim = 200;
+  for (const auto& [row, column] : {std::pair{0, 0}, {3, 150}, {199, 199}, {0, 199}, {130, 140}}) {
+    at::Tensor matrix = with_condition(1, dim, 10);
+    matrix[row][column] = std::numeric_limits<double>::quiet_NaN();
+    Inverse inverse(1, dim, test_options(at::kFloat));
+    InverseBatch batch({{to_device(matrix.unsqueeze(0), at::kFloat), &inverse}}, Precision::kFp32);
+    batch.refresh(at::full({1}, 0.1, test_options(at::kFloat)));
+    EXPECT_TRUE(inverse.kept.item<bool>()) << row << " " << column;
+    EXPECT_TRUE(same_bits(inverse.value[0], at::eye(dim, test_options(at::kFloat))));
+  }
+}
+
+}  // namespace
+}  // namespace spdkfac
