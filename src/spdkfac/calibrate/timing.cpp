@@ -50,6 +50,17 @@ std::vector<std::size_t> order_of_round(std::size_t tasks, int round) {
   return order;
 }
 
+// One sample of all ranks: their mean, or the largest.
+double joined(const std::vector<std::vector<double>>& by_rank, std::size_t sample, bool mean) {
+  double total = 0;
+  double largest = 0;
+  for (const std::vector<double>& samples : by_rank) {
+    total += samples[sample];
+    largest = std::max(largest, samples[sample]);
+  }
+  return mean ? total / static_cast<double>(by_rank.size()) : largest;
+}
+
 std::vector<Seconds> measure_rounds(const Bench& bench, std::span<const Task> tasks, int skipped,
                                     int repetitions) {
   const auto count = static_cast<std::size_t>(repetitions);
@@ -60,13 +71,14 @@ std::vector<Seconds> measure_rounds(const Bench& bench, std::span<const Task> ta
       if (round >= 0) samples[i * count + static_cast<std::size_t>(round)] = seconds;
     }
   }
-  const auto largest = largest_of_ranks(bench.communicator, bench.device, samples);
-  const auto means = mean_of_ranks(bench.communicator, bench.device, samples);
+  const auto by_rank = numbers_of_ranks(bench.communicator, bench.device, samples);
   std::vector<Seconds> result;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
-    const std::vector<double>& chosen = tasks[i].each_for_itself ? means : largest;
-    const auto first = chosen.begin() + static_cast<std::ptrdiff_t>(i * count);
-    result.emplace_back(median({first, first + repetitions}));
+    std::vector<double> of_task;
+    for (std::size_t sample = i * count; sample < (i + 1) * count; ++sample) {
+      of_task.push_back(joined(by_rank, sample, tasks[i].each_for_itself));
+    }
+    result.emplace_back(median(std::move(of_task)));
   }
   return result;
 }

@@ -21,36 +21,35 @@ std::string text_of(const at::Tensor& bytes, std::int64_t length) {
   return {static_cast<const char*>(host.const_data_ptr()), static_cast<std::size_t>(length)};
 }
 
-// [ranks, values] on the host.
-at::Tensor numbers_of_ranks(Communicator& communicator, c10::Device device,
-                            const std::vector<double>& values) {
+}  // namespace
+
+std::vector<std::vector<double>> numbers_of_ranks(Communicator& communicator, c10::Device device,
+                                                  const std::vector<double>& values) {
+  if (values.empty()) {
+    return std::vector<std::vector<double>>(static_cast<std::size_t>(communicator.size()));
+  }
   const auto count = static_cast<std::int64_t>(values.size());
   const at::Tensor own = at::empty({count}, at::kDouble);
   std::copy(values.begin(), values.end(), own.mutable_data_ptr<double>());
   const at::Tensor own_there = own.to(device);
   const at::Tensor all = at::empty({communicator.size(), count}, own_there.options());
   communicator.all_gather_async(own_there, all, "numbers of ranks").wait();
-  return all.to(at::kCPU);
+  const at::Tensor host = all.to(at::kCPU).contiguous();
+  std::vector<std::vector<double>> result;
+  for (int rank = 0; rank < communicator.size(); ++rank) {
+    const double* data = host.const_data_ptr<double>() + rank * count;
+    result.emplace_back(data, data + count);
+  }
+  return result;
 }
-
-std::vector<double> vector_of(const at::Tensor& numbers) {
-  const at::Tensor whole = numbers.contiguous();
-  const double* data = whole.const_data_ptr<double>();
-  return {data, data + whole.numel()};
-}
-
-}  // namespace
 
 std::vector<double> largest_of_ranks(Communicator& communicator, c10::Device device,
                                      const std::vector<double>& values) {
-  if (values.empty()) return {};
-  return vector_of(numbers_of_ranks(communicator, device, values).amax(0));
-}
-
-std::vector<double> mean_of_ranks(Communicator& communicator, c10::Device device,
-                                  const std::vector<double>& values) {
-  if (values.empty()) return {};
-  return vector_of(numbers_of_ranks(communicator, device, values).mean(0));
+  std::vector<double> largest = values;
+  for (const std::vector<double>& one : numbers_of_ranks(communicator, device, values)) {
+    for (std::size_t i = 0; i < one.size(); ++i) largest[i] = std::max(largest[i], one[i]);
+  }
+  return largest;
 }
 
 std::string text_of_rank_zero(Communicator& communicator, c10::Device device,

@@ -13,11 +13,12 @@ namespace spdkfac {
 // Small things that all ranks must know alike. All ranks call them together; the messages travel
 // from and to `device`, since not every communicator takes tensors of the host.
 
-// Element by element the largest value of all ranks; as many on each.
+// The values of each rank; as many on each.
+std::vector<std::vector<double>> numbers_of_ranks(Communicator& communicator, c10::Device device,
+                                                  const std::vector<double>& values);
+// Element by element the largest of them.
 std::vector<double> largest_of_ranks(Communicator& communicator, c10::Device device,
                                      const std::vector<double>& values);
-std::vector<double> mean_of_ranks(Communicator& communicator, c10::Device device,
-                                  const std::vector<double>& values);
 
 // The text of rank 0.
 std::string text_of_rank_zero(Communicator& communicator, c10::Device device,
