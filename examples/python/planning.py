@@ -18,7 +18,7 @@ resnet = spdkfac.model("resnet50")
 print(mine)
 
 # %% A cluster: measured by `spdkfac calibrate`, or one of the data
-cluster = spdkfac.cluster("paper-64x2080ti")
+cluster = spdkfac.cluster("h200-400g-64")
 print(repr(cluster), repr(cluster.for_world(16)))
 
 # %% What does an iteration take, and on what?

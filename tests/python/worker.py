@@ -7,6 +7,7 @@ Usage: torchrun … worker.py CASE… --out FILE; the first process writes the p
 from __future__ import annotations
 
 import argparse
+import copy
 import os
 import sys
 import warnings
@@ -94,7 +95,7 @@ def resumed() -> Result:
         if step == 3:
             models[1].load_state_dict(models[0].state_dict())
             again = kfac_over_sgd(models[1], algorithm="owner-reduce", inverse_interval=2)
-            again.load_state_dict(first.state_dict())
+            again.load_state_dict(copy.deepcopy(first.state_dict()))
             again.zero_grad()
             loss_of(models[1], batch(step, rank)).backward()
             again.step()
@@ -129,7 +130,7 @@ def case(name: str) -> Result:
     if kind == "clip":
         return trained(between="clip", ddp=what == "ddp")
     if kind == "cluster":
-        return trained(cluster=spdkfac.cluster("paper-64x2080ti").for_world(world))
+        return trained(cluster=spdkfac.cluster("ethernet-10g-16").for_world(world))
     if kind == "measure":
         return trained(cluster="measure", algorithm="auto")
     if kind == "plan":
