@@ -39,9 +39,9 @@ def test_imagenet_trains_in_two_processes_and_resumes(tmp_path: Path) -> None:
     pytest.importorskip("torchvision")
     run(EXAMPLES / "make_miniature.py", "data", folder=tmp_path)
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
-               EXAMPLES / "imagenet.py", "data", "--model", "resnet18", "--size", "32", "--batch",
-               "4", "--workers", "0", "--amp", "--checkpoint", "checkpoint.pt", "--inverse-interval",
-               "8", "--backend", "gloo"]
+               EXAMPLES / "imagenet.py", "data", "--model", "squeezenet1_1", "--size", "64",
+               "--batch", "4", "--workers", "0", "--amp", "--checkpoint", "checkpoint.pt",
+               "--inverse-interval", "8", "--backend", "gloo"]
     first = run(*command, "--epochs", "1", "--kfac", folder=tmp_path)
     assert "epoch 1" in first
     second = run(*command, "--epochs", "2", "--kfac", folder=tmp_path)
