@@ -21,7 +21,8 @@ def own_group(group: dist.ProcessGroup | None, timeout: float) -> dist.ProcessGr
         return None
     made: dist.ProcessGroup = dist.new_group(
         ranks=None if group is None else dist.get_process_group_ranks(group),
-        backend=dist.get_backend(group), timeout=timedelta(seconds=timeout),
+        backend=None if group is None else dist.get_backend(group),  # none: that of all processes
+        timeout=timedelta(seconds=timeout),
         use_local_synchronization=group is not None)
     return made
 
