@@ -31,7 +31,7 @@ def program_seconds(options: argparse.Namespace) -> float:
     command = [str(options.program), "bench", "step", "--model", options.model, "--input",
                "x".join(map(str, options.input)), "--batch", str(options.batch), "--steps",
                str(options.steps), "--device", options.device, "--threads", str(options.threads),
-               "--json"]
+               "--inverse-interval", str(options.inverse_interval), "--json"]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return statistics.median(json.loads(output)["seconds"]["kfac"])
 
@@ -48,7 +48,8 @@ class Trainee:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.optimizer = spdkfac.SPDKFACOptimizer(
-                torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9), self.model)
+                torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9), self.model,
+                inverse_interval=options.inverse_interval)
 
     def step(self) -> float:
         self.wait()
@@ -73,6 +74,8 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--inverse-interval", type=int, default=100,
+                        help="longer than a round: inverses would hide the rest")
     parser.add_argument("--steps", type=int, default=10, help="of each round")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
