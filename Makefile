@@ -20,7 +20,7 @@ TRAIN := train --model cnn28 --data fashion-mnist --epochs 2 --eval-every 50 --t
 TRAIN_KFAC := $(TRAIN) --algorithm spd-kfac --lr 0.005
 TRAIN_SGD := $(TRAIN) --algorithm sgd --lr 0.05
 
-.PHONY: help setup test train simulate bench overlap reproduce convergence fuzz format lint golden clean
+.PHONY: help setup test train simulate bench overlap reproduce convergence fuzz python format lint golden clean
 
 help:  ## print this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -79,6 +79,12 @@ fuzz: setup  ## feed broken files to the readers for a minute (FUZZ_SECONDS=60 S
 	@cmake --preset asan > /dev/null
 	@cmake --build --preset asan --target reader_fuzz
 	@build/asan/bin/reader_fuzz --seconds $(FUZZ_SECONDS) --seed $(SEED)
+
+python: setup  ## install the Python package in .venv, and time a step through it against the program
+	@.venv/bin/pip install --quiet --disable-pip-version-check .
+	@cmake --preset release > /dev/null
+	@cmake --build --preset release --target spdkfac
+	@.venv/bin/python tools/python_overhead.py --program build/release/bin/spdkfac
 
 format: setup  ## format the C++ sources
 	@tools/format.sh

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Finds LibTorch as the Python package `torch` ships it, without its own CMake files: those stop on a
-# machine without the CUDA toolkit. Looks in SPDKFAC_TORCH_ROOT, then in .venv, then in python3.
+# machine without the CUDA toolkit. Looks in SPDKFAC_TORCH_ROOT, then with Python_EXECUTABLE, .venv and
+# python3.
 #
 # Targets: LibTorch::cpu and, when the package was built with CUDA, LibTorch::cuda.
 # Variables: LibTorch_FOUND, LibTorch_ROOT, LibTorch_VERSION, LibTorch_CUDA (its CUDA version or empty)
@@ -9,14 +10,15 @@ set(SPDKFAC_TORCH_ROOT "" CACHE PATH "Folder of the Python package torch (or of 
 
 function(spdkfac_torch_of_python interpreter result)
   set(script "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')")
-  execute_process(COMMAND ${interpreter} -c "${script}"
+  # -E: pip builds with a PYTHONPATH that hides the packages of the environment.
+  execute_process(COMMAND ${interpreter} -E -c "${script}"
     OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   set(${result} "${folder}" PARENT_SCOPE)
 endfunction()
 
 set(LibTorch_ROOT ${SPDKFAC_TORCH_ROOT})
 if(NOT LibTorch_ROOT)
-  foreach(interpreter ${PROJECT_SOURCE_DIR}/.venv/bin/python python3)
+  foreach(interpreter ${Python_EXECUTABLE} ${PROJECT_SOURCE_DIR}/.venv/bin/python python3)
     spdkfac_torch_of_python(${interpreter} LibTorch_ROOT)
     if(LibTorch_ROOT)
       break()

@@ -18,6 +18,12 @@ target_compile_features(spdkfac_options INTERFACE cxx_std_20)
 target_link_libraries(spdkfac_options INTERFACE spdkfac_warnings spdkfac_sanitizers)
 # No fused multiply-add behind our back: predictions are the same digits on every machine.
 target_compile_options(spdkfac_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
+if(SPDKFAC_WITH_PYTHON)
+  # The libraries go into a shared one, too. As an option and not as CMake's property, which gives
+  # programs another flag than libraries: they share precompiled headers.
+  target_compile_options(spdkfac_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fPIC> $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fPIC>)
+endif()
 
 function(spdkfac_common target)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)

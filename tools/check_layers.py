@@ -24,7 +24,7 @@ MAY_INCLUDE: dict[str, set[str]] = {
     "kfac": {"base"},
     "models": {"base", "plan/layer_spec.h"},
     "data": {"base"},
-    "runtime": {"base", "plan", "comm", "kfac"},
+    "runtime": {"base", "plan", "sim", "comm", "kfac"},
     "calibrate": {"base", "plan", "comm", "kfac", "models"},
 }
 MAY_INCLUDE["cli"] = set(MAY_INCLUDE)

@@ -21,5 +21,5 @@ fi
 
 mode=(-i)
 [[ ${1:-} == --check ]] && mode=(--dry-run -Werror)
-find src tests benchmarks examples \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) \
+find src tests benchmarks examples python \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) \
   -print0 | sort -z | xargs -0 -r "$program" --style=file "${mode[@]}"

@@ -34,9 +34,9 @@ if $with_torch; then
   )
 fi
 # The build works without these: no cache of compilations, no check of the format, no slow link, no
-# look at the page in a browser.
+# look at the page in a browser, no Python package.
 useful=("ccache ccache" "clang-format clang-format" "iproute2 /usr/sbin/tc")
-if $with_torch; then useful+=("chromium chromium"); fi
+if $with_torch; then useful+=("chromium chromium" "python3-dev python3-config"); fi
 readonly useful
 
 present() {

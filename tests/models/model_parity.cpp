@@ -7,6 +7,10 @@
 // buffer, `input`, whose precision the model takes, `target`, and `classes`. OUTPUT gets a dict for
 // torch.load: `modules` (names, in order), `train_output`, `eval_output`, `grad.<name>` of the mean
 // cross-entropy, and `buffer.<name>` after the training pass.
+//
+// With `steps` in INPUT, a tensor of labels [steps, examples], and `input` [steps, examples, …],
+// the model takes that many steps of K-FAC over SGD instead, and OUTPUT gets `parameter.<name>`.
+// The settings are tensors, too: `lr`, `momentum`, `damping`, `kl_clip`, `inverse_interval`.
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -21,6 +25,7 @@
 #include <torch/torch.h>
 
 #include "spdkfac/models/model.h"
+#include "spdkfac/runtime/preconditioner.h"
 
 namespace spdkfac {
 namespace {
@@ -67,6 +72,54 @@ void load_state(Model& model, const Tensors& given) {
   if (!wrong.empty()) throw std::runtime_error(fmt::format("state: {}", fmt::join(wrong, "; ")));
 }
 
+using Output = c10::impl::GenericDict;
+
+void take_steps(Model& model, const Tensors& given, Output& output) {
+  const auto number = [&](const char* key) { return given.at(key).item<double>(); };
+  torch::optim::SGD optimizer(model.parameters(),
+                              torch::optim::SGDOptions(number("lr")).momentum(number("momentum")));
+  KfacOptions options;
+  options.damping = number("damping");
+  options.kl_clip = number("kl_clip");
+  options.inverse_interval = given.at("inverse_interval").item<std::int64_t>();
+  Preconditioner kfac(model, options);
+  const torch::Tensor& labels = given.at("steps");
+  for (std::int64_t step = 0; step < labels.size(0); ++step) {
+    optimizer.zero_grad();
+    torch::nn::functional::cross_entropy(model.forward(given.at("input")[step]), labels[step])
+        .backward();
+    kfac.step(number("lr"));
+    optimizer.step();
+  }
+  for (const auto& entry : model.named_parameters()) {
+    output.insert("parameter." + entry.key(), entry.value().detach());
+  }
+}
+
+void take_passes(Model& model, const Tensors& given, Output& output) {
+  const torch::Tensor input = given.at("input");
+  c10::List<std::string> modules;
+  for (const auto& entry : model.named_modules()) modules.push_back(entry.key());
+  output.insert("modules", modules);
+
+  // First, since the training pass changes the running statistics.
+  {
+    torch::NoGradGuard no_grad;
+    model.eval();
+    output.insert("eval_output", model.forward(input));
+  }
+  model.train();
+  const torch::Tensor logits = model.forward(input);
+  torch::nn::functional::cross_entropy(logits, given.at("target")).backward();
+  output.insert("train_output", logits.detach());
+  for (const auto& entry : model.named_parameters()) {
+    output.insert("grad." + entry.key(), entry.value().grad());
+  }
+  for (const auto& entry : model.named_buffers()) {
+    output.insert("buffer." + entry.key(), entry.value());
+  }
+}
+
 void run(const std::string& name, const std::string& input_path, const std::string& output_path) {
   const Tensors given = read(input_path);
   const torch::Tensor input = given.at("input");
@@ -74,26 +127,11 @@ void run(const std::string& name, const std::string& input_path, const std::stri
   model->to(input.scalar_type());
   load_state(*model, given);
 
-  c10::impl::GenericDict output(c10::StringType::get(), c10::AnyType::get());
-  c10::List<std::string> modules;
-  for (const auto& entry : model->named_modules()) modules.push_back(entry.key());
-  output.insert("modules", modules);
-
-  // First, since the training pass changes the running statistics.
-  {
-    torch::NoGradGuard no_grad;
-    model->eval();
-    output.insert("eval_output", model->forward(input));
-  }
-  model->train();
-  const torch::Tensor logits = model->forward(input);
-  torch::nn::functional::cross_entropy(logits, given.at("target")).backward();
-  output.insert("train_output", logits.detach());
-  for (const auto& entry : model->named_parameters()) {
-    output.insert("grad." + entry.key(), entry.value().grad());
-  }
-  for (const auto& entry : model->named_buffers()) {
-    output.insert("buffer." + entry.key(), entry.value());
+  Output output(c10::StringType::get(), c10::AnyType::get());
+  if (given.contains("steps")) {
+    take_steps(*model, given, output);
+  } else {
+    take_passes(*model, given, output);
   }
   const std::vector<char> bytes = torch::pickle_save(output);
   std::ofstream(output_path, std::ios::binary)

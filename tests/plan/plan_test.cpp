@@ -370,6 +370,33 @@ TEST(ExchangeSteps, NothingToSendWithoutOwners) {
   EXPECT_TRUE(exchange_steps(plan_of("sgd", 5), three_layers()).empty());
 }
 
+TEST(WithoutGradients, LeavesWhatElseTravels) {
+  const ModelSpec model = three_layers();
+  for (const char* algorithm : {"spd-kfac", "optimal-fusion", "owner-blocks", "sgd"}) {
+    const Plan plan = plan_of(algorithm, 4);
+    const Plan rest = without_gradients(plan, model);
+    EXPECT_EQ(rest.factors, plan.factors);
+    std::vector<Member> expected;
+    std::vector<Member> members;
+    for (const Message& message : plan.messages) {
+      for (const Member& member : message.members) {
+        if (member.kind != TensorKind::kGradient) expected.push_back(member);
+      }
+    }
+    for (const Message& message : rest.messages) {
+      std::int64_t elements = 0;
+      for (const Member& member : message.members) {
+        elements +=
+            member_size(model.layers[static_cast<std::size_t>(member.layer)], member.kind).elements;
+        members.push_back(member);
+      }
+      EXPECT_GT(message.members.size(), 0U);
+      EXPECT_EQ(message.elements, elements);
+    }
+    EXPECT_EQ(members, expected);
+  }
+}
+
 TEST(MemberSize, CountsElementsAndTensorsOfEachKind) {
   // d_a 4, d_g 3, gradients of 9, 3, 3, 3 elements.
   const LayerSpec layer = three_layers().layers[1];

@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/config_error.h"
+
 namespace spdkfac {
 namespace {
 
@@ -40,6 +42,15 @@ TEST(Prediction, JsonHasTheDocumentedFields) {
   EXPECT_EQ(json["breakdown"].size(), kCategoryCount);
   EXPECT_EQ(json["bytes_per_worker"], 3e6);
   EXPECT_EQ(json["exposed_communication"], 0.5);
+}
+
+TEST(Prediction, JsonRoundTripKeepsWhatItHolds) {
+  const Json json = to_json(prediction("spd-kfac", 2));
+  EXPECT_EQ(to_json(parse_prediction(json, "file")), json);
+  Json wrong = json;
+  wrong["breakdown"]["ff_bp"] = -1;
+  EXPECT_THAT(support::config_error([&] { parse_prediction(wrong, "file"); }),
+              HasSubstr("file: breakdown.ff_bp"));
 }
 
 TEST(Prediction, AverageWaitIsWhereARankNeitherComputesNorCommunicates) {

@@ -240,6 +240,23 @@ TEST(Preconditioner, InversesAreNotMadeAgainFromTheSameFactors) {
   EXPECT_EQ(kfac.counters().inverse_updates, 6);
 }
 
+TEST(Preconditioner, AScaledLossYieldsTheSameFactors) {
+  torch::manual_seed(12);
+  const Batch batch = random_batch(4);
+  std::vector<std::vector<at::Tensor>> results;
+  for (const double scale : {1.0, 1024.0}) {  // powers of two: nothing is rounded
+    torch::manual_seed(13);
+    TinyNet model;
+    Preconditioner kfac(*model, {});
+    if (scale != 1) kfac.set_loss_scale([&] { return torch::full({}, scale, at::kFloat); });
+    (loss_of(model, batch) * scale).backward();
+    for (const at::Tensor& parameter : model->parameters()) parameter.grad().div_(scale);
+    kfac.step(0.1);
+    results.push_back(gradients(*model));
+  }
+  EXPECT_TRUE(same_bits(results[0], results[1]));
+}
+
 TEST(Preconditioner, DiscardForgetsABatch) {
   torch::manual_seed(10);
   const Batch wanted = random_batch(4);

@@ -76,4 +76,15 @@ Predicted predict(const ModelSpec& model, const CostModel& costs, int world,
   return result;
 }
 
+RunTimes run_times(const Predicted& predicted) {
+  const Prediction& prediction = predicted.prediction;
+  RunTimes times;
+  times.iteration = prediction.iteration;
+  times.breakdown = prediction.breakdown;
+  times.sent_bytes = prediction.bytes_per_worker;
+  times.factor_messages = factor_messages(predicted.trace);
+  times.inverse_loads = prediction.inverse_loads;
+  return times;
+}
+
 }  // namespace spdkfac::cli

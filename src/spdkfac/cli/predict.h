@@ -9,6 +9,7 @@
 #include "spdkfac/plan/layer_spec.h"
 #include "spdkfac/plan/plan.h"
 #include "spdkfac/report/prediction.h"
+#include "spdkfac/report/run.h"
 #include "spdkfac/sim/simulator.h"
 
 namespace spdkfac::cli {
@@ -29,5 +30,8 @@ Predicted predict(const ModelSpec& model, const CostModel& costs, int world,
 // Simulates one step of a given plan.
 Predicted predict(const ModelSpec& model, const CostModel& costs, Plan plan,
                   const SimulationOptions& simulation = {});
+
+// A simulation as the times of a row of an experiment.
+RunTimes run_times(const Predicted& predicted);
 
 }  // namespace spdkfac::cli

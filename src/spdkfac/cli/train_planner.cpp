@@ -6,7 +6,7 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/calibrate/quick_calibration.h"
 #include "spdkfac/cli/data_files.h"
-#include "spdkfac/sim/auto_planner.h"
+#include "spdkfac/runtime/planners.h"
 
 namespace spdkfac::cli {
 namespace {
@@ -26,19 +26,6 @@ CostModel read_costs(const RankOptions& options, int world) {
         costs.world, world, options.cluster_file.empty() ? "--cluster" : "--cluster-file"));
   }
   return costs;
-}
-
-// The file holds the plan of a full step; steps between refreshes follow its options.
-Planner planner_of_file(const std::string& path, int world) {
-  const Plan plan = read_plan(path);
-  if (plan.world != world) {
-    throw ConfigError(fmt::format("{}: is for {} ranks, this run has {}; make a plan for as many",
-                                  path, plan.world, world));
-  }
-  return [plan, world](const ModelSpec& model, StepKind step) {
-    if (step == plan.step) return plan;
-    return make_best_plan(model, common_costs(world), world, plan.options, step);
-  };
 }
 
 }  // namespace
@@ -65,12 +52,6 @@ CostModel costs_of_ranks(const RankOptions& options, const Ranks& ranks, at::Dev
   return std::move(quick.costs);
 }
 
-Planner planner_of_costs(const CostModel& costs, int world, const PlanOptions& options) {
-  return [costs, world, options](const ModelSpec& model, StepKind step) {
-    return make_best_plan(model, costs, world, options, step);
-  };
-}
-
 Distribution make_distribution(const TrainOptions& options, const Ranks& ranks, at::Device device,
                                const std::function<void(const std::string&)>& say) {
   Distribution distribution;
@@ -81,7 +62,8 @@ Distribution make_distribution(const TrainOptions& options, const Ranks& ranks, 
   distribution.model_name = options.model;
   distribution.profile_steps = rank_options.profile_steps;
   if (!rank_options.plan_file.empty()) {
-    distribution.planner = planner_of_file(rank_options.plan_file, ranks.size());
+    distribution.planner =
+        planner_of_plan(read_plan(rank_options.plan_file), ranks.size(), rank_options.plan_file);
     distribution.profile_steps = 0;
     say(fmt::format("plan: {}", rank_options.plan_file));
     return distribution;

@@ -18,9 +18,6 @@ CostModel simulated_cluster(const RankOptions& options);
 CostModel costs_of_ranks(const RankOptions& options, const Ranks& ranks, at::Device device,
                          const std::function<void(const std::string&)>& say);
 
-// Plans of these options under these costs.
-Planner planner_of_costs(const CostModel& costs, int world, const PlanOptions& options);
-
 // How the ranks of a run share the work: the plan of a file, or plans for the costs of a cluster
 // file, or for those of a quick calibration. Files for another number of ranks are ConfigErrors.
 Distribution make_distribution(const TrainOptions& options, const Ranks& ranks, at::Device device,

@@ -69,6 +69,24 @@ std::vector<bool> layers_sending_gradient(const Plan& plan, std::size_t layers) 
   return sends;
 }
 
+Plan without_gradients(Plan plan, const ModelSpec& model) {
+  std::vector<Message> messages;
+  for (Message& message : plan.messages) {
+    const auto is_gradient = [](const Member& member) {
+      return member.kind == TensorKind::kGradient;
+    };
+    for (const Member& member : message.members) {
+      if (!is_gradient(member)) continue;
+      const LayerSpec& layer = model.layers[static_cast<std::size_t>(member.layer)];
+      message.elements -= member_size(layer, member.kind).elements;
+    }
+    std::erase_if(message.members, is_gradient);
+    if (!message.members.empty()) messages.push_back(std::move(message));
+  }
+  plan.messages = std::move(messages);
+  return plan;
+}
+
 std::string Plan::digest() const {
   Json document = to_json(*this);
   document.erase("predicted");

@@ -106,6 +106,9 @@ std::vector<ExchangeStep> exchange_steps(const Plan& plan, const ModelSpec& mode
 // Whether the owner of each of the model's layers sends V.
 std::vector<bool> layers_sending_gradient(const Plan& plan, std::size_t layers);
 
+// The same plan where gradients are averaged by someone else: its messages carry the rest.
+Plan without_gradients(Plan plan, const ModelSpec& model);
+
 // Throws a ConfigError when the plan is not one for this model: other layers, dimensions, sizes,
 // a tensor that is missing or sent twice, an owner outside the world.
 void validate_against(const Plan& plan, const ModelSpec& model, const std::string& where);

@@ -2,10 +2,12 @@
 #include "spdkfac/report/prediction.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include <fmt/format.h>
 
+#include "spdkfac/plan/layer_spec.h"
 #include "spdkfac/report/table.h"
 
 namespace spdkfac {
@@ -84,6 +86,33 @@ Json to_json(const Prediction& p) {
           {"exposed_communication", exposed_communication(p.breakdown).value()},
           {"largest_inverse_load", p.largest_inverse_load.value()},
           {"smallest_inverse_load", p.smallest_inverse_load.value()}};
+}
+
+Prediction parse_prediction(const Json& document, const std::string& where) {
+  JsonObject object{JsonValue(document, where)};
+  object.expect_format("spdkfac.prediction/1");
+  const auto seconds = [&](const char* key) {
+    return Seconds(object.required(key).non_negative_number());
+  };
+  Prediction p;
+  p.algorithm = object.required("algorithm").non_empty_string();
+  p.model = object.required("model").non_empty_string();
+  p.cluster = object.required("cluster").string();
+  p.batch = object.required("batch").integer(1, std::numeric_limits<std::int64_t>::max());
+  p.world = static_cast<int>(object.required("world").integer(1, kMaxWorld));
+  p.iteration = seconds("iteration");
+  JsonObject parts(object.required("breakdown"));
+  for (const Category category : kCategories) {
+    p.breakdown[category] =
+        Seconds(parts.required(std::string(category_name(category))).non_negative_number());
+  }
+  parts.finish();
+  p.bytes_per_worker = object.required("bytes_per_worker").non_negative_number();
+  object.required("exposed_communication").non_negative_number();  // follows from the breakdown
+  p.largest_inverse_load = seconds("largest_inverse_load");
+  p.smallest_inverse_load = seconds("smallest_inverse_load");
+  object.finish();
+  return p;
 }
 
 std::string describe(const Prediction& p) {

@@ -36,6 +36,8 @@ std::string_view category_title(Category category);
 
 // {"format":"spdkfac.prediction/1", …}
 Json to_json(const Prediction& prediction);
+// What to_json() gave; what it does not hold, such as the load of each worker, is empty.
+Prediction parse_prediction(const Json& document, const std::string& where);
 
 // One prediction for people: parts with bars, traffic, loads, utilisation.
 std::string describe(const Prediction& prediction);

@@ -49,18 +49,31 @@ ModelSpec describe(const std::string& name, torch::nn::Module& model,
                    const std::function<at::Tensor(at::Tensor)>& forward, std::int64_t batch,
                    const std::vector<std::int64_t>& input) {
   const std::vector<TrackedLayer> tracked = tracked_layers(model);
-  const auto observer = std::make_shared<Observer>(tracked.size());
   // Two examples: batch statistics need more than one value.
   std::vector<std::int64_t> shape = {2};
   shape.insert(shape.end(), input.begin(), input.end());
   const std::vector<at::Tensor> buffers = copies(model.buffers());
+  ModelSpec spec = describe(
+      name, tracked, model.parameters(),
+      [&] {
+        forward(at::zeros(shape, tracked.empty()
+                                     ? at::TensorOptions()
+                                     : tracked[0].weight.options().requires_grad(false)));
+      },
+      batch, input);
+  restore(model.buffers(), buffers);
+  return spec;
+}
+
+ModelSpec describe(const std::string& name, const std::vector<TrackedLayer>& tracked,
+                   const std::vector<at::Tensor>& parameters, const std::function<void()>& forward,
+                   std::int64_t batch, const std::vector<std::int64_t>& input) {
+  const auto observer = std::make_shared<Observer>(tracked.size());
   {
     const Capture capture(tracked, observer);
     const c10::AutoGradMode with_gradients(true);
-    forward(at::zeros(shape, tracked.empty() ? at::TensorOptions()
-                                             : tracked[0].weight.options().requires_grad(false)));
+    forward();
   }
-  restore(model.buffers(), buffers);
   ModelSpec spec{.name = name, .batch = batch, .input = input, .parameters = 0, .layers = {}};
   const std::size_t called = observer->calls.order().size();
   if (called != tracked.size()) {
@@ -69,8 +82,8 @@ ModelSpec describe(const std::string& name, torch::nn::Module& model,
                     "is the model in training mode?",
                     called, tracked.size()));
   }
-  spec.layers = specs_of_calls(tracked, observer->calls,
-                               parameters_by_layer(tracked, model.parameters()), "describe");
+  spec.layers = specs_of_calls(tracked, observer->calls, parameters_by_layer(tracked, parameters),
+                               "describe");
   for (const LayerSpec& layer : spec.layers) spec.parameters += layer.gradient_elements();
   return spec;
 }

@@ -9,6 +9,7 @@
 #include <torch/nn/module.h>
 
 #include "spdkfac/plan/layer_spec.h"
+#include "spdkfac/runtime/tracked_layer.h"
 
 namespace spdkfac {
 
@@ -18,5 +19,11 @@ namespace spdkfac {
 ModelSpec describe(const std::string& name, torch::nn::Module& model,
                    const std::function<at::Tensor(at::Tensor)>& forward, std::int64_t batch,
                    const std::vector<std::int64_t>& input);
+
+// Likewise for layers of any origin: `forward` runs the model once, in training mode. Of the
+// model's `parameters`, those outside the layers count with the layer before them.
+ModelSpec describe(const std::string& name, const std::vector<TrackedLayer>& layers,
+                   const std::vector<at::Tensor>& parameters, const std::function<void()>& forward,
+                   std::int64_t batch, const std::vector<std::int64_t>& input);
 
 }  // namespace spdkfac

@@ -21,7 +21,9 @@ struct Distribution {
   std::shared_ptr<Communicator> communicator;  // null: this process alone
   Planner planner;                             // null: common_planner()
   bool second_order = true;                    // false: gradients are averaged, that is all
-  std::string model_name = "model";            // in plans and cluster files
+  // False: someone else averages the gradients before step(), such as DistributedDataParallel.
+  bool send_gradients = true;
+  std::string model_name = "model";  // in plans and cluster files
   // After this many steps the plan is made again from the times of layers, measured meanwhile and
   // averaged over the ranks; 0: never.
   std::int64_t profile_steps = 5;

@@ -77,6 +77,8 @@ class Preconditioner::Impl {
        std::shared_ptr<spdlog::logger> logger);
 
   void step(double learning_rate);
+  void synchronize();
+  void set_loss_scale(std::function<at::Tensor()> scale) { loss_scale_ = std::move(scale); }
   void discard();
   void save(torch::serialize::OutputArchive& archive);
   void load(torch::serialize::InputArchive& archive);
@@ -101,6 +103,7 @@ class Preconditioner::Impl {
   bool inverses_due() const { return steps_ % options.inverse_interval == 0; }
   bool unplanned() const { return schedule_ && !schedule_->planned(); }
   StepKind kind() const;
+  at::Tensor unscaled(const at::Tensor& gradient) const;
   std::vector<at::Tensor> step_alone();
   void make_first_plan();
   void make_plan_again();
@@ -111,6 +114,7 @@ class Preconditioner::Impl {
   std::vector<at::Tensor> parameters_;
   std::vector<at::Tensor> others_;
   std::shared_ptr<spdlog::logger> logger_;
+  std::function<at::Tensor()> loss_scale_;  // null: 1
   std::int64_t steps_ = 0;
   bool profiled_ = false;
   FactorBank bank_;
@@ -143,7 +147,7 @@ class Preconditioner::Impl::Sink : public CaptureSink, public std::enable_shared
       const std::shared_ptr<Sink> self = weak.lock();
       if (!self) return;
       self->visit(layer, FactorSide::kG, gradient.device(), [&](bool hold) {
-        self->owner_->bank_.on_gradient(layer, use, gradient, pass, hold);
+        self->owner_->bank_.on_gradient(layer, use, self->owner_->unscaled(gradient), pass, hold);
       });
     };
   }
@@ -196,10 +200,12 @@ Preconditioner::Impl::Impl(std::vector<TrackedLayer> tracked, std::vector<at::Te
     std::vector<at::Tensor> in_order;
     for (const auto& [layer, i] : places) in_order.push_back(by_layer[layer][i]);
     schedule_ = std::make_unique<StepSchedule>(*distribution_.communicator, bank_, trace, by_layer);
-    gradient_hooks_ =
-        std::make_unique<GradientHooks>(in_order, [this, places](std::size_t parameter) {
-          schedule_->gradient_finished(places[parameter].first, places[parameter].second);
-        });
+    if (distribution_.send_gradients) {
+      gradient_hooks_ =
+          std::make_unique<GradientHooks>(in_order, [this, places](std::size_t parameter) {
+            schedule_->gradient_finished(places[parameter].first, places[parameter].second);
+          });
+    }
   }
   sink_ = std::make_shared<Sink>(*this);
   capture_.emplace(layers, sink_);
@@ -239,6 +245,22 @@ void Preconditioner::Impl::step(double learning_rate) {
     schedule_->begin(kind());
   }
   trace.next_step(device());
+}
+
+// In the type of the factors: half precision could not hold the quotient.
+at::Tensor Preconditioner::Impl::unscaled(const at::Tensor& gradient) const {
+  if (!loss_scale_) return gradient;
+  const c10::NoGradGuard no_grad;
+  const at::Tensor scale = loss_scale_().to(gradient.device());
+  const auto wide = gradient.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return gradient.to(wide).mul(scale.to(at::kDouble).reciprocal().to(wide));
+}
+
+void Preconditioner::Impl::synchronize() {
+  if (alone() || !distribution_.send_gradients) return;
+  const c10::NoGradGuard no_grad;
+  if (unplanned()) make_first_plan();
+  schedule_->synchronize();
 }
 
 // Factors, inverses and gradients of one process.
@@ -350,7 +372,11 @@ void Preconditioner::Impl::adopt_plan() {
   logger_->info("kfac: plan {} of {} for {} ranks, {} messages in a full step",
                 plans_.at(StepKind::kFull).digest(), plans_.at(StepKind::kFull).algorithm,
                 distribution_.communicator->size(), plans_.at(StepKind::kFull).messages.size());
-  schedule_->adopt(plans_, model_, calls_.order(), kind());
+  std::map<StepKind, Plan> followed = plans_;
+  if (!distribution_.send_gradients) {
+    for (auto& [kind, plan] : followed) plan = without_gradients(std::move(plan), model_);
+  }
+  schedule_->adopt(followed, model_, calls_.order(), kind());
 }
 
 std::optional<Plan> Preconditioner::Impl::plan(StepKind kind) const {
@@ -361,6 +387,7 @@ std::optional<Plan> Preconditioner::Impl::plan(StepKind kind) const {
 void Preconditioner::Impl::discard() {
   const c10::NoGradGuard no_grad;
   if (schedule_) {
+    if (unplanned()) calls_ = CallLog(layers.size());
     schedule_->discard();
     schedule_->begin(kind());
   }
@@ -524,6 +551,12 @@ Preconditioner::Preconditioner(std::vector<TrackedLayer> layers, std::vector<at:
                                  logger_or_default(std::move(logger)));
 }
 
+Preconditioner::Preconditioner(std::vector<TrackedLayer> layers, std::vector<at::Tensor> parameters,
+                               const KfacOptions& options, const Distribution& distribution,
+                               std::shared_ptr<spdlog::logger> logger)
+    : impl_(std::make_unique<Impl>(std::move(layers), std::move(parameters), distribution, options,
+                                   logger_or_default(std::move(logger)))) {}
+
 Preconditioner::~Preconditioner() = default;
 
 void Preconditioner::step(double learning_rate) {
@@ -541,6 +574,12 @@ void Preconditioner::step() {
         "options.learning_rate, or kl_clip=0");
   }
   impl_->step(impl_->options.learning_rate.value_or(0));
+}
+
+void Preconditioner::synchronize() { impl_->synchronize(); }
+
+void Preconditioner::set_loss_scale(std::function<at::Tensor()> scale) {
+  impl_->set_loss_scale(std::move(scale));
 }
 
 void Preconditioner::discard() { impl_->discard(); }

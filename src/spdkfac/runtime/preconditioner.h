@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -45,6 +46,10 @@ class Preconditioner {
   // that is not finite sets theirs to zero, too.
   Preconditioner(std::vector<TrackedLayer> layers, std::vector<at::Tensor> others,
                  const KfacOptions& options, std::shared_ptr<spdlog::logger> logger = nullptr);
+  // Likewise on several ranks; `parameters` are all of the model's, in its order.
+  Preconditioner(std::vector<TrackedLayer> layers, std::vector<at::Tensor> parameters,
+                 const KfacOptions& options, const Distribution& distribution,
+                 std::shared_ptr<spdlog::logger> logger = nullptr);
   ~Preconditioner();
   Preconditioner(const Preconditioner&) = delete;
   Preconditioner& operator=(const Preconditioner&) = delete;
@@ -53,6 +58,15 @@ class Preconditioner {
   // only kl_clip uses it.
   void step(double learning_rate);
   void step();  // with the learning rate of the options
+
+  // With several ranks: the gradients are averaged now, so that they may be read and changed before
+  // step(), as clipping does. Plans that leave averages with their owners cannot: a ConfigError.
+  void synchronize();
+
+  // For losses that are multiplied by a factor, as in mixed precision: asked for that factor, a 0-d
+  // tensor, in each backward pass; what comes to G is divided by it. Gradients of parameters are to
+  // be divided by the caller before step().
+  void set_loss_scale(std::function<at::Tensor()> scale);
 
   // Forgets what was captured since the last step, for a batch that is not to count.
   void discard();

@@ -60,6 +60,8 @@ void StepSchedule::begin(StepKind kind) {
   counts_.gradients.clear();
   for (const auto& list : parameters_) counts_.gradients.emplace_back(list.size(), 0);
   naive_released_ = false;
+  synchronized_ = false;
+  versions_.assign(bank_.size(), {});
   received_ = 0;
   if (!planned()) return;
   current_ = &steps_.at(kind);
@@ -136,8 +138,19 @@ void StepSchedule::fill(const Member& member) {
   if (is_factor(member)) {
     bank_.pack({bank_layer(member.layer), side_of(member)}, slot);
   } else {
-    fill_gradient(bank_layer(member.layer), slot);
+    const std::size_t layer = bank_layer(member.layer);
+    fill_gradient(layer, slot);
+    versions_[layer] = gradient_versions(layer);
   }
+}
+
+std::vector<std::uint32_t> StepSchedule::gradient_versions(std::size_t layer) const {
+  std::vector<std::uint32_t> versions;
+  for (const at::Tensor& parameter : parameters_[layer]) {
+    const at::Tensor& gradient = parameter.grad();
+    versions.push_back(gradient.defined() ? static_cast<std::uint32_t>(gradient._version()) : 0);
+  }
+  return versions;
 }
 
 // Sends what has not left yet, in the plan's order. With the bulk schedule factors are computed
@@ -154,31 +167,77 @@ void StepSchedule::send_rest() {
       for (const std::size_t layer : order_) bank_.add_held({layer, FactorSide::kA});
       for (std::size_t i = order_.size(); i-- > 0;) bank_.add_held({order_[i], FactorSide::kG});
     }
-    for (const Member& member : message.members) {
-      if (pipeline.is_ready(member)) continue;
-      fill(member);
-      pipeline.ready(member);
-    }
+    send(message);
+  }
+}
+
+void StepSchedule::send(const Message& message) {
+  MessagePipeline& pipeline = *step().pipeline;
+  for (const Member& member : message.members) {
+    if (pipeline.is_ready(member)) continue;
+    fill(member);
+    pipeline.ready(member);
   }
 }
 
 // --- and arrive ---
 
-void StepSchedule::receive(std::size_t index) {
+// Messages leave in the plan's order, so factors before a gradient leave with it; those that are
+// held until gradients have arrived come behind all of them.
+void StepSchedule::synchronize() {
+  SPDKFAC_CHECK(planned(), "a step without a plan");
+  if (synchronized_) return;
   MessagePipeline& pipeline = *step().pipeline;
-  const Message& message = pipeline.message(index);
-  {
-    const StepTrace::Wait waiting(trace_, device());
-    pipeline.wait(index);
-  }
-  if (message.route.root && *message.route.root != communicator_.rank()) return;
-  for (const Member& member : message.members) {
-    const std::size_t layer = bank_layer(member.layer);
-    if (member.kind == TensorKind::kGradient) {
-      take_gradient(layer, pipeline.slot(member), 1.0 / communicator_.size());
-    } else {
-      bank_.average_packed({layer, side_of(member)}, pipeline.slot(member), communicator_.size());
+  const bool held = holds() && step().plan.step != StepKind::kGradients;
+  std::size_t end = 0;
+  for (; end < pipeline.size(); ++end) {
+    const Message& message = pipeline.message(end);
+    if (is_means(message) || (held && is_factor(message.members.front()))) break;
+    if (message.route.root && !is_factor(message.members.front())) {
+      throw ConfigError(fmt::format(
+          "kfac: the plan of {} leaves averaged gradients with the owners of layers, so they "
+          "cannot "
+          "be read before step(); choose another algorithm, or let someone else average them",
+          step().plan.algorithm));
     }
+    send(message);
+  }
+  for (std::size_t index = 0; index < end; ++index) {
+    wait_for(index);
+    receive_gradients(pipeline.message(index));
+  }
+  synchronized_ = true;
+}
+
+void StepSchedule::wait_for(std::size_t index) {
+  const StepTrace::Wait waiting(trace_, device());
+  step().pipeline->wait(index);
+}
+
+void StepSchedule::receive(std::size_t index) {
+  wait_for(index);
+  const MessagePipeline& pipeline = *step().pipeline;
+  const Message& message = pipeline.message(index);
+  if (message.route.root && *message.route.root != communicator_.rank()) return;
+  if (!synchronized_) receive_gradients(message);
+  for (const Member& member : message.members) {
+    if (!is_factor(member)) continue;
+    bank_.average_packed({bank_layer(member.layer), side_of(member)}, pipeline.slot(member),
+                         communicator_.size());
+  }
+}
+
+void StepSchedule::receive_gradients(const Message& message) {
+  for (const Member& member : message.members) {
+    if (member.kind != TensorKind::kGradient) continue;
+    const std::size_t layer = bank_layer(member.layer);
+    if (gradient_versions(layer) != versions_[layer]) {
+      throw ConfigError(fmt::format(
+          "kfac: a gradient of layer {} was changed between backward() and step(); with "
+          "several ranks it has left by then: call synchronize() first",
+          bank_.state(layer).layer().name));
+    }
+    take_gradient(layer, step().pipeline->slot(member), 1.0 / communicator_.size());
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -42,6 +43,8 @@ class StepSchedule {
   // Autograd has finished the gradient of a parameter: layer, index among its parameters.
   void gradient_finished(std::size_t layer, std::size_t parameter);
 
+  // Sends and takes in the gradients that are not sent to single owners; exchange() does the rest.
+  void synchronize();
   // Everything between the backward pass and the clipping of gradients: on return this rank has all
   // preconditioned gradients (averaged ones, without factors). Returns ⟨V, ∇W⟩ of each layer.
   std::vector<at::Tensor> exchange();
@@ -100,8 +103,12 @@ class StepSchedule {
   void leave_if_complete(const Member& member);
   void release_naive();
   void fill(const Member& member);
+  void send(const Message& message);
   void send_rest();
+  void wait_for(std::size_t message);
   void receive(std::size_t message);
+  void receive_gradients(const Message& message);
+  std::vector<std::uint32_t> gradient_versions(std::size_t layer) const;
   void fill_gradient(std::size_t layer, at::Tensor slot) const;
   void take_gradient(std::size_t layer, const at::Tensor& slot, double scale) const;
   void exchange_means();
@@ -135,6 +142,9 @@ class StepSchedule {
   Counts counts_;
   std::optional<Counts> expected_;
   bool naive_released_ = false;
+  bool synchronized_ = false;  // the gradients of this step have been taken in
+  // Of the gradients of each layer when they left; empty before.
+  std::vector<std::vector<std::uint32_t>> versions_;
   std::size_t received_ = 0;  // messages of this step that have been taken in
   std::vector<Exchanged> exchanged_;
   std::vector<at::Tensor> inner_;

@@ -18,6 +18,7 @@
 #include "spdkfac/comm/emulated_link.h"
 #include "spdkfac/report/breakdown.h"
 #include "spdkfac/report/statistics.h"
+#include "spdkfac/runtime/planners.h"
 
 namespace spdkfac::cli {
 namespace {

@@ -101,15 +101,4 @@ std::string memory_text(const RunBenchResult& result) {
   return table.text() + (result.head.note.empty() ? "" : result.head.note + "\n");
 }
 
-RunTimes run_times(const Predicted& predicted) {
-  const Prediction& prediction = predicted.prediction;
-  RunTimes times;
-  times.iteration = prediction.iteration;
-  times.breakdown = prediction.breakdown;
-  times.sent_bytes = prediction.bytes_per_worker;
-  times.factor_messages = factor_messages(predicted.trace);
-  times.inverse_loads = prediction.inverse_loads;
-  return times;
-}
-
 }  // namespace spdkfac::cli

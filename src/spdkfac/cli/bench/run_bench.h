@@ -58,7 +58,4 @@ Json to_json(const RunBenchResult& result, bool traces);
 std::string memory_text(const RunBenchResult& result);
 Json memory_record(const RunBenchResult& result);
 
-// A simulation as a row's times.
-RunTimes run_times(const Predicted& predicted);
-
 }  // namespace spdkfac::cli

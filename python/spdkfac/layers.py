@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which layers of a model K-FAC covers."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ._core import ConfigError
+
+# Name, weight, bias, and the module whose `training` says whether a call counts.
+LayerTuple = tuple[str, torch.Tensor, torch.Tensor | None, nn.Module]
+
+
+@dataclass(frozen=True)
+class CoveredLayers:
+    """What K-FAC sees of a model."""
+
+    tracked: list[LayerTuple]
+    uncovered: dict[str, list[str]]  # by type: names of layers that keep their own gradient
+
+    @property
+    def names(self) -> list[str]:
+        return [layer[0] for layer in self.tracked]
+
+    def uncovered_text(self) -> str:
+        return "; ".join(f"{kind}: {', '.join(names)}" for kind, names in self.uncovered.items())
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The module inside DistributedDataParallel; compiled models are a ConfigError."""
+    if isinstance(model, DistributedDataParallel):
+        model = model.module
+    reject_compiled(model)
+    return model
+
+
+def reject_compiled(model: nn.Module) -> None:
+    """K-FAC sees the calls of layers, and compiled code does not make them."""
+    dynamo = sys.modules.get("torch._dynamo")  # nothing is compiled before it is loaded
+    for name, module in model.named_modules():
+        compiled = getattr(module, "_compiled_call_impl", None) is not None
+        if compiled or (dynamo and isinstance(module, dynamo.OptimizedModule)):
+            raise ConfigError(
+                f"kfac: {name or 'the model'} is compiled by torch.compile, which hides the calls of "
+                "its layers; train the model as it is, and compile it for inference"
+            )
+
+
+def covered_layers(model: nn.Module, *, skip_layers: Iterable[str] = (),
+                   grouped: bool = True) -> CoveredLayers:
+    """The Conv2d and Linear layers that can be covered, in the order of the model's modules.
+
+    Left out are layers whose weight is frozen or is computed (parametrizations), those that
+    `skip_layers` matches (regular expressions, searched in names), with `grouped=False` grouped
+    convolutions, and weights that are shared with other kinds of layers. A weight shared by several
+    Linear or Conv2d layers is one layer that is called several times.
+    """
+    model = unwrapped(model)
+    patterns = [re.compile(pattern) for pattern in skip_layers]
+    users = _users(model)
+    tracked: list[LayerTuple] = []
+    uncovered: dict[str, list[str]] = defaultdict(list)
+    seen: set[int] = set()
+    for name, module in model.named_modules():
+        own = [p for p in module.parameters(recurse=False) if p.requires_grad]
+        if not own:
+            continue
+        weight = module._parameters.get("weight")
+        if (isinstance(module, (nn.Conv2d, nn.Linear)) and weight is not None
+                and weight.requires_grad and (grouped or _groups(module) == 1)
+                and not any(pattern.search(name) for pattern in patterns)
+                and all(isinstance(user, (nn.Conv2d, nn.Linear)) for user in users[id(weight)])):
+            if isinstance(weight, nn.UninitializedParameter):
+                raise ConfigError(f"kfac: layer {name} has no shape yet; run a forward pass first")
+            if id(weight) not in seen:
+                seen.add(id(weight))
+                tracked.append((name, weight, _bias(users[id(weight)]), module))
+        else:
+            uncovered[_kind(module)].append(name or "(the model itself)")
+    return CoveredLayers(tracked, dict(uncovered))
+
+
+def _users(model: nn.Module) -> dict[int, list[nn.Module]]:
+    """The modules that hold each parameter."""
+    users: dict[int, list[nn.Module]] = defaultdict(list)
+    for module in model.modules():
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                users[id(parameter)].append(module)
+    return users
+
+
+def _bias(sharing: list[nn.Module]) -> torch.Tensor | None:
+    """The trainable bias that all layers of one weight have."""
+    biases = {id(module._parameters.get("bias")) for module in sharing}
+    bias = sharing[0]._parameters.get("bias")
+    return bias if len(biases) == 1 and bias is not None and bias.requires_grad else None
+
+
+def _groups(module: nn.Module) -> int:
+    return module.groups if isinstance(module, nn.Conv2d) else 1
+
+
+def _kind(module: nn.Module) -> str:
+    kind = type(module).__name__
+    groups = _groups(module)
+    return f"{kind} of several groups" if groups > 1 else kind

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The line that a user adds."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.amp.grad_scaler import GradScaler
+from torch.nn.parallel import DistributedDataParallel
+
+from . import _core
+from ._core import ConfigError
+from .layers import CoveredLayers, covered_layers, reject_compiled, unwrapped
+from .planning import Cluster, Model, Plan, as_cluster, as_plan
+from .processes import communicator_of, own_group, share_first
+from .scaling import LossScale, unscale
+
+Gradients = Literal["auto", "averaged", "own"]
+
+
+class SPDKFACOptimizer(torch.optim.Optimizer):
+    """Preconditions gradients with K-FAC, then lets the wrapped optimizer step.
+
+        optimizer = SPDKFACOptimizer(torch.optim.SGD(model.parameters(), lr=0.003), model)
+
+    The loss is a mean over the examples. Make it after the model is on its device, in the thread
+    that runs the forward passes. With torch.distributed all processes make it and call `step`,
+    `state_dict` and `load_state_dict` equally often. docs/python.md explains all options.
+    """
+
+    # A GradScaler then calls step() always, with `found_inf`, so that a skipped batch is forgotten.
+    _step_supports_amp_scaling = True
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        model: nn.Module,
+        *,
+        algorithm: str = "spd-kfac",
+        damping: float = 0.01,
+        damping_mode: Literal["pi", "plain"] = "pi",
+        running_average: float = 0.95,
+        identity_start: bool = False,
+        convention: Literal["kfc", "paper", "kfac-pytorch"] = "kfc",
+        kl_clip: float = 0.001,
+        factor_interval: int = 1,
+        inverse_interval: int = 1,
+        patch_memory: int = 256 << 20,
+        trace: bool = False,
+        skip_layers: Iterable[str] = (),
+        scaler: GradScaler | None = None,
+        gradients: Gradients = "auto",
+        process_group: dist.ProcessGroup | None = None,
+        plan: Plan | str | Path | None = None,
+        cluster: Cluster | str | Path | None = None,
+        variant: Mapping[str, str | int] | None = None,
+        profile_steps: int = 5,
+        timeout: float = 60.0,
+        model_name: str | None = None,
+        log_level: str = "warning",
+    ) -> None:
+        if isinstance(optimizer, (SPDKFACOptimizer, torch.optim.LBFGS)):
+            raise ConfigError(f"kfac: {type(optimizer).__name__} cannot be wrapped; pass an optimizer "
+                              "that steps once for each batch, such as SGD or Adam")
+        self.optimizer = optimizer
+        self.__setstate__({})  # the hooks of the base class; groups and state are the wrapped one's
+        self.model = model
+        module = unwrapped(model)
+        options = _core.KfacOptions()
+        for field, value in {
+            "damping": damping, "damping_mode": damping_mode, "running_average": running_average,
+            "identity_start": identity_start, "convention": convention, "kl_clip": kl_clip,
+            "factor_interval": factor_interval, "inverse_interval": inverse_interval,
+            "patch_memory": patch_memory, "trace": trace,
+        }.items():
+            setattr(options, field, value)
+        options.validate()
+        followed = None if plan is None else as_plan(plan)
+        choice = _plan_options(algorithm, variant, followed, cluster)
+        group = own_group(process_group, timeout)
+        self.layers: CoveredLayers = covered_layers(model, skip_layers=skip_layers,
+                                                    grouped=group is None)
+        if not self.layers.tracked:
+            raise ConfigError("kfac: the model has no trainable Conv2d and no Linear layer; K-FAC "
+                              "covers these")
+        device = self.layers.tracked[0][1].device
+        self._communicator = None if group is None else communicator_of(group, device, timeout)
+        if self.layers.uncovered and (group is None or dist.get_rank(group) == 0):
+            warnings.warn("spdkfac: K-FAC covers Conv2d and Linear layers; these keep their own "
+                          f"gradient: {self.layers.uncovered_text()}", stacklevel=2)
+        self._sends_gradients = group is not None and _sends(gradients, model)
+        if group is not None and not isinstance(model, DistributedDataParallel):
+            share_first(module, group)
+        self._kfac = _core.Preconditioner(
+            self.layers.tracked,
+            list(module.parameters()),
+            options,
+            communicator=self._communicator,
+            planner=_planner(self._communicator, device, group, choice, followed, cluster),
+            second_order=choice.second_order,
+            send_gradients=self._sends_gradients or group is None,
+            model_name=model_name or type(module).__name__,
+            profile_steps=0 if followed else profile_steps,
+            log_level=log_level,
+        )
+        self._second_order = choice.second_order
+        self._synchronized = False
+        self._first_step = True
+        self._scale: LossScale | None = None
+        if scaler is not None:
+            self._scale = LossScale(scaler, device)
+            self._kfac.set_loss_scale(self._scale)
+
+    # What LR schedulers, GradScaler and users read and change is the wrapped optimizer's own.
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        return self.optimizer.param_groups
+
+    @property
+    def state(self) -> Any:  # type: ignore[override]
+        return self.optimizer.state
+
+    @property
+    def defaults(self) -> dict[str, Any]:  # type: ignore[override]
+        return self.optimizer.defaults
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.optimizer.zero_grad(set_to_none)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        self.optimizer.add_param_group(param_group)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """Preconditions the gradients and updates the parameters.
+
+        With `closure` it is called once before. A batch that a GradScaler rejects is forgotten.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if self._overflowed():
+            self._kfac.discard()
+        else:
+            if self._first_step:
+                reject_compiled(unwrapped(self.model))
+            self._kfac.step(self._learning_rate())
+            if self._first_step:
+                self._require_calls()
+            self._first_step = False
+            self.optimizer.step()
+        self._synchronized = False
+        if self._scale is not None:
+            self._scale.forget()
+        return loss
+
+    def synchronize(self) -> None:
+        """Averages the gradients over the processes now, before step().
+
+        Needed with several processes, without DistributedDataParallel, where something reads or
+        changes gradients between backward() and step(): clipping, a GradScaler. Otherwise it does
+        nothing.
+        """
+        self._kfac.synchronize()
+        self._synchronized = True
+
+    def discard(self) -> None:
+        """Forgets the batch since the last step, which is not to count; all processes call it."""
+        self._kfac.discard()
+        self._synchronized = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """The wrapped optimizer's state and, as `kfac`, that of K-FAC, a tensor of bytes."""
+        return {**self.optimizer.state_dict(), "kfac": self._kfac.save()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes what state_dict() gave, of the same model and options."""
+        state = dict(state_dict)
+        if "kfac" not in state:
+            raise ConfigError("kfac: the state has no entry `kfac`; load a state of a plain optimizer "
+                              "with optimizer.optimizer.load_state_dict()")
+        kfac = state.pop("kfac")
+        self.optimizer.load_state_dict(state)
+        self._kfac.load(kfac)
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """What happened so far in this process; docs/errors.md says what each counts."""
+        return self._kfac.counters
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes that K-FAC holds between steps in this process."""
+        return self._kfac.memory
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan that the processes follow; none alone, or before the first step."""
+        plan = self._kfac.plan
+        return None if plan is None else Plan(plan)
+
+    @property
+    def model_table(self) -> Model | None:
+        """The layer table that the plan is for, with measured times once there are some."""
+        return Model(self._kfac.model) if self._kfac.plan is not None else None
+
+    @property
+    def sent_bytes(self) -> float:
+        """Bytes that this process has sent, on average over the processes; 0 alone."""
+        return self._communicator.sent_bytes if self._communicator else 0.0
+
+    def write_trace(self, path: str | Path) -> None:
+        """The last step for ui.perfetto.dev; needs `trace=True`."""
+        Path(path).write_text(self._kfac.trace(), encoding="utf-8")
+
+    def _learning_rate(self) -> float:
+        """The largest of the groups: what `kl_clip` must hold for."""
+        return max(float(group["lr"]) for group in self.param_groups)
+
+    def _overflowed(self) -> bool:
+        """Divides gradients that a GradScaler has not; whether it found an infinity or NaN."""
+        found: torch.Tensor | None = getattr(self, "found_inf", None)
+        if found is None:
+            return False
+        if self._scale is None:
+            raise ConfigError("kfac: a GradScaler calls step(), but was not given here, so G would be "
+                              "that of scaled losses; pass SPDKFACOptimizer(…, scaler=scaler)")
+        if self._sends_gradients and not self._synchronized:
+            raise ConfigError("kfac: a GradScaler looks at gradients that are not averaged yet; call "
+                              "optimizer.synchronize() after backward(), before scaler.unscale_() "
+                              "and scaler.step()")
+        scale: torch.Tensor | None = getattr(self, "grad_scale", None)
+        if scale is not None:
+            unscale([p.grad for group in self.param_groups for p in group["params"]
+                     if p.grad is not None], scale)
+        return bool(found.item())
+
+    def _require_calls(self) -> None:
+        """Without this a first step that saw no layer would silently be first-order training."""
+        if not self._second_order:
+            return
+        counters = self._kfac.counters
+        if counters["factor_updates"] == 0 and counters["layers_without_factors"] > 0:
+            raise ConfigError(
+                "kfac: no call of any layer was seen in the first step, though they have gradients; "
+                "run forward passes in training mode, in the thread that made the optimizer, and "
+                "without torch.compile"
+            )
+
+
+def _plan_options(algorithm: str, variant: Mapping[str, str | int] | None, plan: Plan | None,
+                  cluster: object) -> _core.PlanOptions:
+    choice = _core.PlanOptions(algorithm, json.dumps(dict(variant or {})))
+    if plan is None:
+        return choice
+    if cluster is not None or variant:
+        raise ConfigError("kfac: a plan says everything; pass plan= without cluster= and variant=")
+    return plan.core.options
+
+
+def _sends(gradients: Gradients, model: nn.Module) -> bool:
+    """Whether gradients travel in our messages."""
+    wrapped = isinstance(model, DistributedDataParallel)
+    if gradients == "auto":
+        return not wrapped
+    if gradients == "averaged":
+        return False
+    if gradients != "own":
+        raise ConfigError(f"kfac: gradients={gradients}; pass one of auto, averaged, own")
+    if wrapped:
+        setattr(model, "require_backward_grad_sync", False)  # as in no_sync(), for good
+    return True
+
+
+def _planner(communicator: _core.Communicator | None, device: torch.device,
+             group: dist.ProcessGroup | None, choice: _core.PlanOptions, plan: Plan | None,
+             cluster: Cluster | str | Path | None) -> _core.Planner | None:
+    """Where plans come from; `measure` asks the processes themselves."""
+    if communicator is None:
+        return None
+    world = communicator.size
+    if plan is not None:
+        return _core.Planner.of_plan(plan.core, world)
+    if cluster is None:
+        return _core.Planner.of_costs(_core.common_cluster(world), world, choice)
+    if cluster == "measure":
+        transport = f"c10d-{dist.get_backend(group)}"
+        return _core.Planner.of_costs(_core.calibrate(communicator, device, transport), world,
+                                      choice)
+    return _core.Planner.of_costs(as_cluster(cluster).core, world, choice)

@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans and predictions: values that convert to and from the JSON formats of docs/formats.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import nn
+
+from . import _core, _data, _html
+from ._core import ConfigError
+from .layers import covered_layers, unwrapped
+
+ValueT = TypeVar("ValueT", bound="_Value")
+
+
+class _Value:
+    """A value of the C++ library, which is its `core`."""
+
+    core: Any
+    _core_type: ClassVar[Any]
+
+    def __init__(self, core: Any) -> None:
+        self.core = core
+
+    @classmethod
+    def from_json(cls: type[ValueT], document: str | Mapping[str, Any],
+                  where: str = "document") -> ValueT:
+        """Reads JSON text or what json.load() made of it; `where` names it in errors."""
+        text = document if isinstance(document, str) else json.dumps(document)
+        return cls(cls._core_type.from_json(text, where))
+
+    @classmethod
+    def load(cls: type[ValueT], path: str | Path) -> ValueT:
+        """Reads a file."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: cannot be read ({error}); check the path") from error
+        return cls.from_json(text, str(path))
+
+    def to_json(self) -> dict[str, Any]:
+        """The document as json.load() would give it."""
+        document: dict[str, Any] = json.loads(self.core.to_json())
+        return document
+
+    def save(self, path: str | Path) -> None:
+        """Writes a file."""
+        Path(path).write_text(self.core.to_json() + "\n", encoding="utf-8")
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.to_json() == other.to_json()  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash(self.core.to_json())
+
+
+class Model(_Value):
+    """The layer table of a model (`spdkfac.model/1`)."""
+
+    core: _core.Model
+    _core_type = _core.Model
+
+    @property
+    def name(self) -> str:
+        return self.core.name
+
+    @property
+    def batch(self) -> int:
+        """Examples of a step and process."""
+        return self.core.batch
+
+    @property
+    def parameters(self) -> int:
+        return self.core.parameters
+
+    @property
+    def layers(self) -> list[_core.Layer]:
+        return self.core.layers
+
+    def with_batch(self, batch: int) -> Model:
+        document = self.to_json()
+        document["batch"] = batch
+        return Model.from_json(document, "model")
+
+    def __str__(self) -> str:
+        return self.core.text()
+
+    def __repr__(self) -> str:
+        return f"Model({self.name}, {len(self.layers)} layers, {self.parameters} parameters)"
+
+    def _repr_html_(self) -> str:
+        rows = [(layer.name, layer.kind, layer.d_a, layer.d_g, layer.positions, layer.parameters)
+                for layer in self.layers]
+        return _html.table(f"{self.name}: {len(rows)} layers, {self.parameters:,} parameters",
+                           ("layer", "kind", "d_A", "d_G", "positions", "parameters"), rows)
+
+
+class Cluster(_Value):
+    """What a cluster costs (`spdkfac.cluster/1`)."""
+
+    core: _core.Cluster
+    _core_type = _core.Cluster
+    _ELEMENTS: ClassVar[Sequence[int]] = (1 << 10, 1 << 16, 1 << 20, 1 << 24)
+
+    @property
+    def name(self) -> str:
+        return self.core.name
+
+    @property
+    def world(self) -> int:
+        """The number of processes."""
+        return self.core.world
+
+    def for_world(self, world: int) -> Cluster:
+        """The same cluster with another number of processes."""
+        return Cluster(self.core.for_world(world))
+
+    def __repr__(self) -> str:
+        return f"Cluster({self.name}, {self.world} processes)"
+
+    def _repr_html_(self) -> str:
+        rows = [(elements, 1e3 * self.core.all_reduce_time(elements),
+                 1e3 * self.core.broadcast_time(elements)) for elements in self._ELEMENTS]
+        return _html.table(f"{self.name}: {self.world} processes",
+                           ("elements", "all-reduce ms", "broadcast ms"), rows)
+
+
+class Plan(_Value):
+    """Who inverts what, and which tensors travel together (`spdkfac.plan/1`)."""
+
+    core: _core.Plan
+    _core_type = _core.Plan
+
+    @property
+    def algorithm(self) -> str:
+        return self.core.algorithm
+
+    @property
+    def world(self) -> int:
+        return self.core.world
+
+    @property
+    def digest(self) -> str:
+        """Sixteen digits; plans with the same are the same, whatever was predicted for them."""
+        return self.core.digest
+
+    @property
+    def messages(self) -> list[tuple[str, int]]:
+        """What travels and its elements, in order."""
+        return self.core.messages
+
+    @property
+    def owners(self) -> list[tuple[int, str, int, int | None]]:
+        """Layer, side, dimension and owner of each factor, in order; None: everyone inverts it."""
+        return self.core.owners
+
+    def text(self, model: Model, cluster: Cluster, full: bool = False) -> str:
+        """The plan as `spdkfac plan` prints it."""
+        return self.core.text(model.core, cluster.core, full)
+
+    def __repr__(self) -> str:
+        return (f"Plan({self.digest}: {self.algorithm} of {self.core.model} for {self.world} "
+                f"processes, {len(self.messages)} messages)")
+
+    def _repr_html_(self) -> str:
+        loads: dict[int, list[int]] = {rank: [] for rank in range(self.world)}
+        everyone = [dim for _, _, dim, owner in self.owners if owner is None]
+        for _, _, dim, owner in self.owners:
+            if owner is not None:
+                loads[owner].append(dim)
+        rows: list[tuple[object, ...]] = [("everyone", len(everyone), max(everyone, default=0))]
+        rows += [(f"process {rank}", len(dims), max(dims, default=0))
+                 for rank, dims in loads.items() if dims]
+        caption = (f"{self.algorithm} of {self.core.model} for {self.world} processes: "
+                   f"{len(self.messages)} messages, digest {self.digest}")
+        return _html.table(caption, ("who", "factors inverted", "largest dimension"), rows)
+
+
+class Prediction(_Value):
+    """What an iteration is predicted to take, and on what (`spdkfac.prediction/1`)."""
+
+    core: _core.Prediction
+    _core_type = _core.Prediction
+
+    @property
+    def algorithm(self) -> str:
+        return self.core.algorithm
+
+    @property
+    def world(self) -> int:
+        return self.core.world
+
+    @property
+    def iteration(self) -> float:
+        """Seconds, averaged over a refresh cycle."""
+        return self.core.iteration
+
+    @property
+    def breakdown(self) -> dict[str, float]:
+        """Seconds of each part; communication where nothing hides it."""
+        return self.core.breakdown
+
+    @property
+    def bytes_per_worker(self) -> float:
+        return self.core.bytes_per_worker
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan of a full step; none in a prediction that was read from JSON."""
+        plan = self.core.plan
+        return Plan(plan) if plan.model else None
+
+    def write_trace(self, path: str | Path) -> None:
+        """The simulated full step for ui.perfetto.dev."""
+        Path(path).write_text(self.core.trace(), encoding="utf-8")
+
+    def __str__(self) -> str:
+        return self.core.text()
+
+    def __repr__(self) -> str:
+        return (f"Prediction({self.algorithm} of {self.core.model} on {self.world} of "
+                f"{self.core.cluster}: {1e3 * self.iteration:.1f} ms)")
+
+    def _repr_html_(self) -> str:
+        titles = _core.category_titles()
+        rows = [(titles[part], 1e3 * seconds, _html.bar(seconds / self.iteration))
+                for part, seconds in self.breakdown.items()]
+        caption = (f"{self.algorithm} of {self.core.model} on {self.world} processes of "
+                   f"{self.core.cluster}: {1e3 * self.iteration:.1f} ms an iteration")
+        return _html.table(caption, ("part", "ms", ""), rows)
+
+
+class Comparison(Sequence[Prediction]):
+    """Predictions side by side."""
+
+    def __init__(self, predictions: Iterable[Prediction]) -> None:
+        self._predictions = list(predictions)
+
+    @classmethod
+    def from_json(cls, documents: str | Sequence[Mapping[str, Any]]) -> Comparison:
+        values = json.loads(documents) if isinstance(documents, str) else documents
+        return cls(Prediction.from_json(value) for value in values)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [prediction.to_json() for prediction in self._predictions]
+
+    def to_csv(self) -> str:
+        return _core.comparison_csv([one.core for one in self._predictions])
+
+    def best(self) -> Prediction:
+        return min(self._predictions, key=lambda one: one.iteration)
+
+    def __len__(self) -> int:
+        return len(self._predictions)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._predictions[index]
+
+    def __str__(self) -> str:
+        return _core.comparison_text([one.core for one in self._predictions])
+
+    def _repr_html_(self) -> str:
+        slowest = max((one.iteration for one in self._predictions), default=0.0)
+        rows = [(one.algorithm, one.world, 1e3 * one.iteration, one.bytes_per_worker / 1e6,
+                 1e3 * one.core.exposed_communication, _html.bar(one.iteration / slowest))
+                for one in self._predictions]
+        return _html.table("Predicted iterations", ("algorithm", "processes", "ms", "sent MB",
+                                                    "exposed communication ms", ""), rows)
+
+
+def algorithms() -> dict[str, str]:
+    """The named algorithms and what they are."""
+    return {name: summary for name, _, summary in _core.algorithms()}
+
+
+def model(name_or_path: str | Path) -> Model:
+    """A layer table that comes with the package (such as `resnet50`), or that of a file."""
+    return Model.from_json(*_data.text("models", name_or_path))
+
+
+def cluster(name_or_path: str | Path) -> Cluster:
+    """A cost model that comes with the package (such as `paper-64x2080ti`), or that of a file."""
+    return Cluster.from_json(*_data.text("clusters", name_or_path))
+
+
+def as_model(given: Model | str | Path) -> Model:
+    return given if isinstance(given, Model) else model(given)
+
+
+def as_cluster(given: Cluster | str | Path) -> Cluster:
+    return given if isinstance(given, Cluster) else cluster(given)
+
+
+def as_plan(given: Plan | str | Path) -> Plan:
+    return given if isinstance(given, Plan) else Plan.load(given)
+
+
+def describe(model: nn.Module, input: torch.Tensor | Sequence[int], *, name: str | None = None,
+             batch: int | None = None) -> Model:
+    """The layer table of a model, for `plan` and `simulate`: runs it once and watches.
+
+    `input` is a batch of examples, or the shape of one example without the batch. Grouped
+    convolutions, which tables cannot hold, count with the layer before them.
+    """
+    module = unwrapped(model)
+    layers = covered_layers(module, grouped=False)
+    if not isinstance(input, torch.Tensor):
+        weight = next(module.parameters())
+        input = torch.zeros(2, *input, device=weight.device, dtype=weight.dtype)
+    examples = input
+    modes = {each: each.training for each in module.modules()}
+    buffers = [buffer.detach().clone() for buffer in module.buffers()]
+    try:
+        module.train()
+        with torch.random.fork_rng(devices=[]):
+            core = _core.describe(name or type(module).__name__, layers.tracked,
+                                  list(module.parameters()), lambda: module(examples),
+                                  batch or examples.shape[0], list(examples.shape[1:]))
+    finally:
+        for each, training in modes.items():
+            each.training = training
+        with torch.no_grad():
+            for buffer, value in zip(module.buffers(), buffers, strict=True):
+                buffer.copy_(value)
+    return Model(core)
+
+
+def plan(model: Model | str | Path, cluster: Cluster | str | Path, *, world: int | None = None,
+         algorithm: str = "spd-kfac", batch: int | None = None, factor_interval: int = 1,
+         inverse_interval: int | None = None, **variant: str | int) -> Plan:
+    """Who inverts what, and which tensors travel together, on `world` processes of a cluster.
+
+    `variant` overrides fields of the algorithm, such as `fusion="optimal"` (docs/cli.md).
+    """
+    one = _simulate_one(as_model(model), as_cluster(cluster), world, algorithm, batch,
+                        factor_interval, inverse_interval, variant,
+                        _core.SimulationOptions({}, 0.0, 0))
+    assert one.plan is not None
+    return one.plan
+
+
+def simulate(model: Model | str | Path, cluster: Cluster | str | Path, *, world: int | None = None,
+             algorithm: str | Plan = "spd-kfac", batch: int | None = None, factor_interval: int = 1,
+             inverse_interval: int | None = None, slow: Mapping[int, float] | None = None,
+             jitter: float = 0.0, seed: int = 0, **variant: str | int) -> Prediction:
+    """Predicts an iteration of an algorithm or of a plan.
+
+    `slow` maps processes to factors on their computing times.
+    """
+    simulation = _core.SimulationOptions(dict(slow or {}), jitter, seed)
+    table, costs = as_model(model), as_cluster(cluster)
+    if not isinstance(algorithm, Plan):
+        return _simulate_one(table, costs, world, algorithm, batch, factor_interval,
+                             inverse_interval, variant, simulation)
+    if batch is not None:
+        table = table.with_batch(batch)
+    if variant or world is not None:
+        raise ConfigError("simulate: a plan says everything; pass it without world= and variants")
+    return Prediction(_core.predict_plan(table.core, costs.core, algorithm.core, simulation))
+
+
+def compare(model: Model | str | Path, cluster: Cluster | str | Path, *, world: int | None = None,
+            algorithms: Iterable[str] | None = None, batch: int | None = None,
+            factor_interval: int = 1, inverse_interval: int | None = None) -> Comparison:
+    """Predicts several algorithms, by default all."""
+    names = _core.compared_algorithms() if algorithms is None else algorithms
+    return Comparison(
+        simulate(model, cluster, world=world, algorithm=name, batch=batch,
+                 factor_interval=factor_interval, inverse_interval=inverse_interval)
+        for name in names)
+
+
+def _simulate_one(table: Model, costs: Cluster, world: int | None, algorithm: str,
+                  batch: int | None, factor_interval: int, inverse_interval: int | None,
+                  variant: Mapping[str, str | int],
+                  simulation: _core.SimulationOptions) -> Prediction:
+    changes = dict(variant)
+    if _core.PlanOptions(algorithm, "{}").second_order:
+        changes["factor_interval"] = factor_interval
+        changes["inverse_interval"] = inverse_interval or factor_interval
+    options = _core.PlanOptions(algorithm, json.dumps(changes))
+    if batch is not None:
+        table = table.with_batch(batch)
+    return Prediction(_core.predict(table.core, costs.core, world or costs.world, options,
+                                    simulation))

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages of experiments and predictions."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from . import _core
+from ._core import ConfigError
+from .planning import Comparison, Prediction
+
+PROGRAM = Path(__file__).parent / "page" / "make_page.py"
+Result = Prediction | Comparison | Mapping[str, Any] | str | Path
+
+
+class Report:
+    """One HTML page that needs nothing else, and the records that it was made from."""
+
+    def __init__(self, html: str, records: list[dict[str, Any]]) -> None:
+        self.html = html
+        self.records = records
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The records (`spdkfac.record/1`, docs/records.md)."""
+        return self.records
+
+    @classmethod
+    def from_json(cls, records: Iterable[Mapping[str, Any]]) -> Report:
+        return report(*records)
+
+    def save(self, path: str | Path) -> None:
+        Path(path).write_text(self.html, encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        return (f'<iframe srcdoc="{escape(self.html)}" width="100%" height="700" '
+                'style="border:1px solid #ccc"></iframe>')
+
+
+def report(*results: Result, title: str = "SPD-KFAC report") -> Report:
+    """Draws predictions and records of `spdkfac bench … --out` as one page. Needs plotly.
+
+    A result is a Prediction, a Comparison, a record or the path of one.
+    """
+    predictions: list[_core.Prediction] = []
+    records: list[dict[str, Any]] = []
+    for result in results:
+        if isinstance(result, Prediction):
+            predictions.append(result.core)
+        elif isinstance(result, Comparison):
+            predictions += [one.core for one in result]
+        elif isinstance(result, Mapping):
+            records.append(dict(result))
+        else:
+            records.append(_read(Path(result)))
+    if predictions:
+        records.append(json.loads(_core.record_of(predictions)))
+    if not records:
+        raise ConfigError("report: there is nothing to draw; pass predictions or records")
+    return Report(_draw(records, title), records)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}); pass a file of spdkfac bench") from error
+    return record
+
+
+def _draw(records: list[dict[str, Any]], title: str) -> str:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        files = []
+        for index, record in enumerate(records):
+            files.append(folder / f"record-{index}.json")
+            files[-1].write_text(json.dumps(record), encoding="utf-8")
+        page = folder / "page.html"
+        done = subprocess.run([sys.executable, str(PROGRAM), "--out", str(page), f"--title={title}",
+                               "--", *map(str, files)], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise ConfigError(f"report: {done.stderr.strip() or 'the page could not be made'}")
+        return page.read_text(encoding="utf-8")

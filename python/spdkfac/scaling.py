@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scale of the loss in mixed precision."""
+
+from __future__ import annotations
+
+import torch
+from torch.amp.grad_scaler import GradScaler
+
+
+class LossScale:
+    """What a GradScaler multiplies the loss by, asked once for each step and without a wait."""
+
+    def __init__(self, scaler: GradScaler, device: torch.device) -> None:
+        self._scaler = scaler
+        self._one = torch.ones((), device=device)
+        self._value: torch.Tensor | None = None
+
+    def __call__(self) -> torch.Tensor:
+        if self._value is None:
+            self._value = self._scaler.scale(self._one).detach().clone()
+        return self._value
+
+    def forget(self) -> None:
+        """The next step may have another."""
+        self._value = None
+
+
+def unscale(gradients: list[torch.Tensor], scale: torch.Tensor) -> None:
+    """Divides gradients, which may be on several devices."""
+    inverse = scale.double().reciprocal().float()
+    for gradient in gradients:
+        gradient.mul_(inverse.to(gradient.device))

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "spdkfac/plan/cost_model.h"
+#include "spdkfac/plan/plan_options.h"
+#include "spdkfac/runtime/distribution.h"
+
+namespace spdkfac {
+
+// Plans of these options under these costs, `auto` included.
+Planner planner_of_costs(const CostModel& costs, int world, const PlanOptions& options);
+
+// The plan of a full step; steps between refreshes follow its options. One of another number of
+// ranks is a ConfigError that begins with `where`.
+Planner planner_of_plan(const Plan& plan, int world, const std::string& where);
+
+}  // namespace spdkfac

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+torch.set_num_threads(1)  # tests share few cores
+DEVICE = os.environ.get("SPDKFAC_TEST_DEVICE", "cpu")
+NO_GPU = DEVICE == "cuda" and not torch.cuda.is_available()
+SKIPPED = 77  # what ctest takes for skipped
+if DEVICE == "cuda" and not NO_GPU:
+    torch.set_default_device("cuda")
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if NO_GPU:
+        for item in items:
+            item.add_marker(pytest.mark.skip(reason="no GPU here"))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if NO_GPU:
+        session.exitstatus = SKIPPED
+
+
+@pytest.fixture
+def device() -> torch.device:
+    return torch.device(DEVICE)
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(1)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small networks and data that tests share."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+import spdkfac
+
+CLASSES = 4
+
+
+class SmallNet(nn.Module):
+    """Convolutions with and without bias, a parameter of its own, Linear layers, no statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(2, 6, 3, padding=1)
+        self.second = nn.Conv2d(6, 8, 3, stride=2, padding=1, bias=False)
+        self.scale = nn.Parameter(torch.ones(8, 1, 1))
+        self.third = nn.Linear(8 * 3 * 3, 12)
+        self.out = nn.Linear(12, CLASSES)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        features = torch.tanh(self.second(torch.tanh(self.first(images))) * self.scale)
+        return self.out(torch.tanh(self.third(features.flatten(1))))
+
+
+def small_net(dtype: torch.dtype = torch.float64) -> SmallNet:
+    torch.manual_seed(7)
+    with torch.device("cpu"):
+        model = SmallNet()
+    return model.to(torch.get_default_device(), dtype)
+
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def batch(step: int, part: int = 0, examples: int = 6, dtype: torch.dtype = torch.float64) -> Batch:
+    """The examples of a process in a step: the same in every run."""
+    generator = torch.Generator("cpu").manual_seed(1000 + 100 * step + part)
+    images = torch.randn(examples, 2, 6, 6, generator=generator, dtype=torch.float64, device="cpu")
+    labels = torch.randint(CLASSES, (examples,), generator=generator, device="cpu")
+    return images.to(torch.get_default_device(), dtype), labels.to(torch.get_default_device())
+
+
+def joined(batches: Iterable[Batch]) -> Batch:
+    images, labels = zip(*batches, strict=True)
+    return torch.cat(images), torch.cat(labels)
+
+
+def loss_of(model: nn.Module, data: Batch) -> torch.Tensor:
+    return nn.functional.cross_entropy(model(data[0]), data[1])
+
+
+def kfac_over_sgd(model: nn.Module, lr: float = 0.05, momentum: float = 0.9,
+                  **options: Any) -> spdkfac.SPDKFACOptimizer:
+    """SPDKFACOptimizer without its warning about other layers."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="spdkfac: K-FAC covers")
+        sgd = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
+        return spdkfac.SPDKFACOptimizer(sgd, model, **options)
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, batches: Iterable[Batch]) -> None:
+    for data in batches:
+        optimizer.zero_grad()
+        loss_of(model, data).backward()
+        optimizer.step()
+
+
+def flat(model: nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().cpu().double().reshape(-1) for p in model.parameters()])
+
+
+def difference(value: torch.Tensor, reference: torch.Tensor) -> float:
+    return float((value - reference).abs().max() / reference.abs().max())
+
+
+def same_bits(left: nn.Module, right: nn.Module) -> bool:
+    """On a GPU the same up to rounding: there torch may add in another order."""
+    if torch.get_default_device().type != "cpu":
+        return difference(flat(left), flat(right)) < 1e-4
+    pairs = zip(left.state_dict().values(), right.state_dict().values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+def steps(count: int, first: int = 0, **options: Any) -> Iterator[Batch]:
+    return (batch(step, **options) for step in range(first, first + count))

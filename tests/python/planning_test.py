@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""describe, plan, simulate, compare, report."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from nets import SmallNet
+from torch import nn
+
+import spdkfac
+
+PROGRAM = Path(os.environ.get("SPDKFAC_BUILD_DIR", "build/dev")) / "bin" / "spdkfac"
+CLUSTER = "paper-64x2080ti"
+
+
+def program(*arguments: str) -> str:
+    return subprocess.run([PROGRAM, *arguments], check=True, capture_output=True, text=True,
+                          timeout=60).stdout
+
+
+def test_versions_agree() -> None:
+    assert program("--version").split()[-1] == spdkfac.__version__
+
+
+def test_simulate_says_what_the_program_says() -> None:
+    ours = json.loads(program("simulate", "--model", "resnet50", "--cluster", CLUSTER, "--world",
+                              "16", "--algorithm", "auto", "--json"))
+    prediction = spdkfac.simulate("resnet50", CLUSTER, world=16, algorithm="auto")
+    assert prediction.to_json() == ours
+    assert "FactorComm" in str(prediction)
+
+
+def test_plan_is_the_one_of_the_program() -> None:
+    ours = json.loads(program("plan", "--model", "densenet201", "--cluster", CLUSTER, "--json",
+                              "--fusion", "optimal", "--factor-interval", "2"))
+    plan = spdkfac.plan("densenet201", CLUSTER, fusion="optimal", factor_interval=2)
+    assert plan.to_json() == ours
+    model, cluster = spdkfac.model("densenet201"), spdkfac.cluster(CLUSTER)
+    assert plan.digest in repr(plan) and "densenet201" in plan.text(model, cluster)
+
+
+def test_describe_gives_the_table_of_the_data() -> None:
+    torchvision = pytest.importorskip("torchvision")
+    module = torchvision.models.resnet50()
+    module.eval()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    table = spdkfac.describe(module, (3, 224, 224), name="resnet50", batch=32)
+    assert table == spdkfac.model("resnet50")
+    assert not module.training
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+
+
+def test_describe_takes_a_batch_and_plans_follow() -> None:
+    table = spdkfac.describe(SmallNet(), torch.randn(5, 2, 6, 6))
+    assert table.batch == 5 and table.to_json()["input"] == [2, 6, 6]
+    assert [layer.name for layer in table.layers] == ["first", "second", "third", "out"]
+    assert table.parameters == sum(p.numel() for p in SmallNet().parameters())
+    plan = spdkfac.plan(table, spdkfac.cluster("ethernet-10g-16"), world=4)
+    assert spdkfac.simulate(table, "ethernet-10g-16", algorithm=plan).world == 4
+
+
+def test_describe_counts_grouped_convolutions_with_their_neighbours() -> None:
+    model = nn.Sequential(nn.Conv2d(4, 8, 1), nn.Conv2d(8, 8, 3, groups=8), nn.Flatten(),
+                          nn.Linear(8 * 16, 3))
+    table = spdkfac.describe(model, (4, 6, 6))
+    assert [layer.name for layer in table.layers] == ["0", "3"]
+    assert table.parameters == sum(p.numel() for p in model.parameters())
+
+
+def test_values_survive_json_and_files(tmp_path: Path) -> None:
+    prediction = spdkfac.simulate("resnet50", CLUSTER, world=4)
+    assert prediction.plan is not None
+    for value in (spdkfac.model("resnet50"), spdkfac.cluster(CLUSTER), prediction.plan, prediction):
+        assert type(value).from_json(value.to_json()) == value
+        assert type(value).from_json(json.dumps(value.to_json())) == value
+        value.save(tmp_path / "value.json")
+        assert type(value).load(tmp_path / "value.json") == value
+    assert spdkfac.Prediction.from_json(prediction.to_json()).plan is None
+    prediction.write_trace(tmp_path / "trace.json")
+    assert json.loads((tmp_path / "trace.json").read_text())
+
+
+def test_values_show_themselves_in_a_notebook() -> None:
+    comparison = spdkfac.compare("resnet50", CLUSTER, world=4, algorithms=["sgd", "spd-kfac"])
+    values = [spdkfac.model("resnet50"), spdkfac.cluster(CLUSTER), comparison[0], comparison,
+              spdkfac.plan("resnet50", CLUSTER, world=4)]
+    for value in values:
+        html = value._repr_html_()
+        assert html.startswith("<table>") and html.endswith("</table>")
+        assert html.count("<tr>") == html.count("</tr>") > 1
+
+
+def test_compare_covers_all_algorithms() -> None:
+    comparison = spdkfac.compare("resnet50", CLUSTER, world=8)
+    assert {one.algorithm for one in comparison} > {"sgd", "d-kfac", "spd-kfac", "auto"}
+    kfac = spdkfac.Comparison(one for one in comparison if one.algorithm != "sgd")
+    auto = next(one for one in comparison if one.algorithm == "auto")
+    assert kfac.best().iteration == auto.iteration
+    assert "d-kfac" in str(comparison) and comparison.to_csv().count("\n") == len(comparison) + 1
+    assert spdkfac.Comparison.from_json(comparison.to_json()).to_json() == comparison.to_json()
+    assert set(spdkfac.algorithms()) >= {"spd-kfac", "auto"}
+
+
+def test_report_draws_predictions_and_records(tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    comparison = spdkfac.compare("resnet50", CLUSTER, world=4, algorithms=["d-kfac", "spd-kfac"])
+    report = spdkfac.report(comparison, title="Two algorithms")
+    assert "Two algorithms" in report.html and report.to_json()[0]["experiment"] == "iteration"
+    report.save(tmp_path / "page.html")
+    (tmp_path / "record.json").write_text(json.dumps(report.to_json()[0]))
+    again = spdkfac.report(tmp_path / "record.json")
+    assert again.to_json() == report.to_json()
+    assert report._repr_html_().startswith("<iframe")
+
+
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    with pytest.raises(spdkfac.ConfigError, match='there is no "resnet5"; choose one of'):
+        spdkfac.model("resnet5")
+    with pytest.raises(spdkfac.ConfigError, match="cannot be read"):
+        spdkfac.cluster(tmp_path / "none.json")
+    with pytest.raises(spdkfac.ConfigError, match="unknown field"):
+        spdkfac.Model.from_json({**spdkfac.model("resnet50").to_json(), "colour": 1})
+    with pytest.raises(spdkfac.ConfigError, match="nonsense"):
+        spdkfac.simulate("resnet50", CLUSTER, algorithm="nonsense")
+    with pytest.raises(spdkfac.ConfigError, match="nothing to draw"):
+        spdkfac.report()
+    with pytest.raises(spdkfac.ConfigError, match="experiment"):
+        spdkfac.report({"format": "spdkfac.record/1"})

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes under torchrun, with gloo."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from nets import batch, difference, flat, joined, kfac_over_sgd, loss_of, small_net, train
+
+WORKER = Path(__file__).with_name("worker.py")
+STEPS = 4
+SECONDS = 200
+ALGORITHMS = ["spd-kfac", "d-kfac", "mpd-kfac", "naive", "optimal-fusion", "owner-reduce",
+              "owner-precondition", "owner-blocks", "auto"]
+Results = dict[str, dict[str, object]]
+
+
+def torchrun(processes: int, *arguments: str | Path) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "0",
+                   "GLOO_SOCKET_IFNAME": "lo"}
+    subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone",
+                    f"--nproc-per-node={processes}", *map(str, arguments)], env=environment,
+                   stdin=subprocess.DEVNULL, timeout=SECONDS, check=True)
+
+
+def run(folder: Path, processes: int, cases: list[str], device: str = "cpu") -> Results:
+    """One start of the processes for all cases: loading torch takes longer than they do."""
+    out = folder / f"{processes}.pt"
+    torchrun(processes, WORKER, *cases, "--out", out, "--device", device)
+    results: Results = torch.load(out, weights_only=True)
+    return results
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    cases = [f"own:{name}" for name in ALGORITHMS]
+    cases += [f"ddp:{name}" for name in ("spd-kfac", "d-kfac", "owner-blocks", "optimal-fusion")]
+    cases += ["ddp-own:spd-kfac", "own:sgd", "ddp:sgd", "rarely:spd-kfac", "accumulated:spd-kfac",
+              "clip:own", "clip:ddp", "cluster", "measure", "plan", "scaled:own", "scaled:ddp",
+              "overflow:own", "overflow:ddp", "resumed", "seeds", "error:interval", "error:world",
+              "error:clip"]
+    return run(tmp_path_factory.mktemp("two"), 2, cases)
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    cases = ["own:spd-kfac", "own:auto", "own:owner-blocks", "ddp:spd-kfac"]
+    return run(tmp_path_factory.mktemp("four"), 4, cases)
+
+
+def alone(parts: int, clip: bool = False, **options: object) -> torch.Tensor:
+    """One process with the batches of all processes joined."""
+    model = small_net()
+    optimizer = kfac_over_sgd(model, **options)
+    for step in range(STEPS):
+        data = joined(batch(step, part) for part in range(parts))
+        if not clip:
+            train(model, optimizer, [data])
+            continue
+        optimizer.zero_grad()
+        loss_of(model, data).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+        optimizer.step()
+    return flat(model)
+
+
+def check(result: dict[str, object], expected: torch.Tensor) -> None:
+    assert result["same"]
+    assert isinstance(result["parameters"], torch.Tensor)
+    assert difference(result["parameters"], expected) < 1e-9  # double precision
+
+
+def test_one_process_under_torchrun_is_one_process(tmp_path: Path) -> None:
+    result = run(tmp_path, 1, ["own:spd-kfac"])["own:spd-kfac"]
+    assert result["sent"] == 0
+    check(result, alone(1))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_two_processes_equal_one_with_the_joined_batch(two: Results, algorithm: str) -> None:
+    check(two[f"own:{algorithm}"], alone(2))
+
+
+@pytest.mark.parametrize("case", ["own:spd-kfac", "own:auto", "own:owner-blocks", "ddp:spd-kfac"])
+def test_four_processes_equal_one_with_the_joined_batch(four: Results, case: str) -> None:
+    check(four[case], alone(4))
+
+
+@pytest.mark.parametrize("case", ["ddp:spd-kfac", "ddp:d-kfac", "ddp:owner-blocks",
+                                  "ddp:optimal-fusion", "ddp-own:spd-kfac", "cluster", "measure"])
+def test_who_averages_gradients_and_which_plan_make_no_difference(two: Results, case: str) -> None:
+    check(two[case], alone(2))
+
+
+def test_with_ddp_only_factors_travel(two: Results) -> None:
+    own, ddp = two["own:spd-kfac"]["sent"], two["ddp:spd-kfac"]["sent"]
+    gradients = STEPS * 8 * sum(p.numel() for p in small_net().parameters())
+    # Every process sends (P-1)/P twice of a sum, and its buffers are in double precision.
+    assert isinstance(own, float) and isinstance(ddp, float)
+    assert own - ddp == pytest.approx(gradients)
+
+
+def test_gradients_of_first_order_training_are_means(two: Results) -> None:
+    check(two["own:sgd"], alone(2, algorithm="sgd"))
+    check(two["ddp:sgd"], alone(2, algorithm="sgd"))
+
+
+def test_rare_refreshes(two: Results) -> None:
+    check(two["rarely:spd-kfac"], alone(2, factor_interval=2, inverse_interval=2))
+
+
+def test_accumulation(two: Results) -> None:
+    check(two["accumulated:spd-kfac"], alone(4))
+
+
+def test_clipping_after_synchronize(two: Results) -> None:
+    for case in ("clip:own", "clip:ddp"):
+        check(two[case], alone(2, clip=True))
+
+
+def test_a_given_plan_is_followed(two: Results) -> None:
+    check(two["plan"], alone(2))
+    assert two["plan"]["plan"] == two["plan"]["expected"]
+
+
+def test_loss_scaling_changes_nothing(two: Results) -> None:
+    for case in ("scaled:own", "scaled:ddp", "overflow:own", "overflow:ddp"):
+        check(two[case], alone(2))
+    assert two["overflow:own"]["counters"]["steps"] == STEPS  # type: ignore[index]
+
+
+def test_state_goes_on(two: Results) -> None:
+    assert two["resumed"]["same"] and two["resumed"]["difference"] == 0
+
+
+def test_parameters_are_those_of_the_first_process(two: Results) -> None:
+    assert two["seeds"]["same"]
+
+
+@pytest.mark.parametrize(("case", "message"), [
+    ("clip", "call synchronize() first"),
+    ("interval", "inverse_interval=3 is no multiple of factor_interval=2"),
+    ("world", "is for 64 processes, this run has 2; pass cluster.for_world(2)"),
+])
+def test_mistakes_are_named(two: Results, case: str, message: str) -> None:
+    assert message in str(two[f"error:{case}"]["error"])
+
+
+@pytest.mark.gpu
+def test_two_processes_share_a_gpu(tmp_path: Path) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU here")
+    cases = ["own:spd-kfac", "own:owner-blocks", "ddp:spd-kfac", "scaled:own"]
+    for result in run(tmp_path, 2, cases, "cuda").values():
+        check(result, alone(2))

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains small networks on the processes of torchrun, for processes_test.py.
+
+Usage: torchrun … worker.py CASE… --out FILE; the first process writes the parameters of each case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import torch
+import torch.distributed as dist
+from nets import SmallNet, batch, flat, kfac_over_sgd, loss_of, small_net
+from torch.nn.parallel import DistributedDataParallel
+
+import spdkfac
+
+STEPS = 4
+Result = dict[str, object]
+
+
+def finish(model: SmallNet, optimizer: spdkfac.SPDKFACOptimizer) -> Result:
+    """What the first process reports; all must have the same parameters."""
+    mine = flat(model)  # on the host
+    every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(every, mine)
+    return {"parameters": mine, "same": all(torch.equal(each, mine) for each in every),
+            "plan": optimizer.plan.digest if optimizer.plan else "",
+            "messages": len(optimizer.plan.messages) if optimizer.plan else 0,
+            "sent": optimizer.sent_bytes, "counters": optimizer.counters}
+
+
+def trained(*, ddp: bool = False, passes: int = 1, between: str = "", **options: object) -> Result:
+    """A few steps; each process has examples of its own."""
+    rank = dist.get_rank()
+    module = small_net()
+    model = DistributedDataParallel(module) if ddp else module
+    optimizer = kfac_over_sgd(model, **options)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        for part in range(passes):
+            loss = loss_of(model, batch(step, passes * rank + part))
+            (loss / passes).backward()
+        if between == "clip":
+            optimizer.synchronize()
+            torch.nn.utils.clip_grad_norm_(module.parameters(), 0.01)
+        elif between == "clip without":
+            torch.nn.utils.clip_grad_norm_(module.parameters(), 0.01)
+        optimizer.step()
+    return finish(module, optimizer)
+
+
+def seeds_differ() -> Result:
+    """Parameters are those of the first process, as with DistributedDataParallel."""
+    torch.manual_seed(dist.get_rank())
+    model = SmallNet().double()
+    optimizer = kfac_over_sgd(model)
+    loss_of(model, batch(0, dist.get_rank())).backward()
+    optimizer.step()
+    return finish(model, optimizer)
+
+
+def scaled(*, ddp: bool, overflow: bool = False) -> Result:
+    """With a GradScaler; a first batch may overflow in one process."""
+    module = small_net()
+    model = DistributedDataParallel(module) if ddp else module
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+    optimizer = kfac_over_sgd(model, scaler=scaler)
+    for step in range(-1 if overflow else 0, STEPS):
+        optimizer.zero_grad()
+        loss = loss_of(model, batch(max(step, 0), dist.get_rank()))
+        if step < 0 and dist.get_rank() == 0:
+            loss = loss * float("inf")
+        scaler.scale(loss).backward()
+        optimizer.synchronize()
+        scaler.step(optimizer)
+        scaler.update()
+    return finish(module, optimizer)
+
+
+def resumed() -> Result:
+    """States go on in all processes."""
+    models = [small_net(), small_net()]
+    first = kfac_over_sgd(models[0], algorithm="owner-reduce", inverse_interval=2)
+    rank = dist.get_rank()
+    for step in range(STEPS):
+        if step == 3:
+            models[1].load_state_dict(models[0].state_dict())
+            again = kfac_over_sgd(models[1], algorithm="owner-reduce", inverse_interval=2)
+            again.load_state_dict(copy.deepcopy(first.state_dict()))
+            again.zero_grad()
+            loss_of(models[1], batch(step, rank)).backward()
+            again.step()
+        first.zero_grad()
+        loss_of(models[0], batch(step, rank)).backward()
+        first.step()
+    difference = float((flat(models[0]) - flat(models[1])).abs().max())
+    return {**finish(models[0], first), "difference": difference}
+
+
+def error_of(call: Callable[[], object]) -> Result:
+    try:
+        call()
+    except spdkfac.ConfigError as error:
+        return {"error": str(error)}
+    return {"error": "none"}
+
+
+def case(name: str) -> Result:
+    kind, _, what = name.partition(":")
+    world = dist.get_world_size()
+    if kind == "own":
+        return trained(algorithm=what)
+    if kind == "ddp":
+        return trained(ddp=True, algorithm=what)
+    if kind == "ddp-own":
+        return trained(ddp=True, algorithm=what, gradients="own")
+    if kind == "rarely":
+        return trained(algorithm=what, factor_interval=2, inverse_interval=2)
+    if kind == "accumulated":
+        return trained(passes=2, algorithm=what)
+    if kind == "clip":
+        return trained(between="clip", ddp=what == "ddp")
+    if kind == "cluster":
+        return trained(cluster=spdkfac.cluster("ethernet-10g-16").for_world(world))
+    if kind == "measure":
+        return trained(cluster="measure", algorithm="auto")
+    if kind == "plan":
+        model = spdkfac.describe(small_net(), (2, 6, 6))
+        cluster = spdkfac.cluster("ethernet-10g-16").for_world(world)
+        plan = spdkfac.plan(model, cluster, algorithm="d-kfac")
+        return {**trained(plan=plan), "expected": plan.digest}
+    if kind == "scaled":
+        return scaled(ddp=what == "ddp")
+    if kind == "overflow":
+        return scaled(ddp=what == "ddp", overflow=True)
+    if kind == "error":
+        return error_of({
+            "clip": lambda: trained(between="clip without"),
+            "interval": lambda: trained(factor_interval=2, inverse_interval=3),
+            "world": lambda: trained(cluster="paper-64x2080ti"),
+        }[what])
+    return {"resumed": resumed, "seeds": seeds_differ}[kind]()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("cases", nargs="+")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--device", default="cpu")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    torch.set_default_device(options.device)
+    dist.init_process_group("gloo")
+    results = {name: case(name) for name in options.cases}
+    if dist.get_rank() == 0:
+        torch.save(results, options.out)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    main()
