@@ -126,6 +126,7 @@ class KfacOptions:
     kl_clip: float
     factor_interval: int
     inverse_interval: int
+    precision: str
     patch_memory: int
     trace: bool
     def __init__(self) -> None: ...

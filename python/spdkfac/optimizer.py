@@ -52,6 +52,7 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         kl_clip: float = 0.001,
         factor_interval: int = 1,
         inverse_interval: int = 1,
+        precision: Literal["tf32", "fp32", "bf16"] = "tf32",
         patch_memory: int = 256 << 20,
         trace: bool = False,
         skip_layers: Iterable[str] = (),
@@ -78,7 +79,7 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
             "damping": damping, "damping_mode": damping_mode, "running_average": running_average,
             "identity_start": identity_start, "convention": convention, "kl_clip": kl_clip,
             "factor_interval": factor_interval, "inverse_interval": inverse_interval,
-            "patch_memory": patch_memory, "trace": trace,
+            "precision": precision, "patch_memory": patch_memory, "trace": trace,
         }.items():
             setattr(options, field, value)
         options.validate()

@@ -89,6 +89,12 @@ void bind_options(py::module_& module) {
       .def_readwrite("factor_interval", &KfacOptions::factor_interval)
       .def_readwrite("inverse_interval", &KfacOptions::inverse_interval)
       .def_property(
+          "precision",
+          [](const KfacOptions& options) { return name_of(precision_names(), options.precision); },
+          [](KfacOptions& options, const std::string& word) {
+            options.precision = choice<Precision>("precision", precision_names(), word);
+          })
+      .def_property(
           "patch_memory", [](const KfacOptions& options) { return options.patch_memory.value(); },
           [](KfacOptions& options, std::int64_t bytes) { options.patch_memory = Bytes(bytes); })
       .def_readwrite("trace", &KfacOptions::trace)

@@ -22,7 +22,8 @@ def test_defaults_are_those_of_the_library() -> None:
     signature = inspect.signature(spdkfac.SPDKFACOptimizer.__init__).parameters
     options = _core.KfacOptions()
     for field in ("damping", "damping_mode", "running_average", "identity_start", "convention",
-                  "kl_clip", "factor_interval", "inverse_interval", "patch_memory", "trace"):
+                  "kl_clip", "factor_interval", "inverse_interval", "precision", "patch_memory",
+                  "trace"):
         assert signature[field].default == getattr(options, field), field
 
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/kfac/precondition.h"
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
 
 #include "spdkfac/base/check.h"
+#include "spdkfac/kfac/cuda/gradients_cuda.h"
 
 namespace spdkfac {
 namespace {
@@ -14,6 +17,14 @@ at::Tensor weight_part(const at::Tensor& joined, bool bias) {
 }
 
 at::Tensor bias_part(const at::Tensor& joined) { return joined.select(2, joined.size(2) - 1); }
+
+// What the kernel for many tensors takes.
+bool all_simple(const std::vector<at::Tensor>& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& one) {
+    return one.is_cuda() && one.is_non_overlapping_and_dense() &&
+           (one.scalar_type() == at::kFloat || one.scalar_type() == at::kDouble);
+  });
+}
 
 }  // namespace
 
@@ -50,6 +61,18 @@ at::Tensor kl_clip_scale(const at::Tensor& inner, double kappa, double learning_
   const double limit = kappa / (learning_rate * learning_rate);
   // Where inner is 0 the quotient is infinite and the minimum 1.
   return (limit / inner.abs().to(at::kDouble)).sqrt().clamp_max(1).to(inner.scalar_type());
+}
+
+void scale_or_clear(const std::vector<at::Tensor>& scaled, const std::vector<at::Tensor>& others,
+                    const at::Tensor& scale, const at::Tensor& bad) {
+  if (bad.is_cuda() && all_simple(scaled) && all_simple(others)) {
+    return scale_or_clear_cuda(scaled, others, scale, bad);
+  }
+  for (const at::Tensor& one : scaled) one.mul_(scale.to(one.scalar_type()));
+  if (bad.is_cpu() && !bad.item<bool>()) return;
+  for (const auto* list : {&scaled, &others}) {
+    for (const at::Tensor& one : *list) one.masked_fill_(bad, 0);
+  }
 }
 
 }  // namespace spdkfac

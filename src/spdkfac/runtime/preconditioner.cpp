@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/runtime/preconditioner.h"
 
-#include <algorithm>
 #include <limits>
 #include <map>
 #include <set>
@@ -16,7 +15,6 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/base/log.h"
 #include "spdkfac/comm/agreement.h"
-#include "spdkfac/kfac/cuda/gradients_cuda.h"
 #include "spdkfac/kfac/precondition.h"
 #include "spdkfac/runtime/capture.h"
 #include "spdkfac/runtime/factor_bank.h"
@@ -421,18 +419,7 @@ void Preconditioner::Impl::scale_gradients(const at::Tensor& inner, double learn
                         step)};
       },
       [this](std::int64_t times) { bank_.counters().nonfinite_gradients += times; });
-  const auto simple = [](const at::Tensor& one) {
-    return one.is_cuda() && one.is_non_overlapping_and_dense() &&
-           (one.scalar_type() == at::kFloat || one.scalar_type() == at::kDouble);
-  };
-  if (std::all_of(covered.begin(), covered.end(), simple) &&
-      std::all_of(others.begin(), others.end(), simple)) {
-    return scale_or_clear_cuda(covered, others, scale, bad);
-  }
-  for (const at::Tensor& gradient : covered) gradient.mul_(scale.to(gradient.scalar_type()));
-  if (bad.is_cpu() && !bad.item<bool>()) return;
-  covered.insert(covered.end(), others.begin(), others.end());
-  for (const at::Tensor& gradient : covered) gradient.masked_fill_(bad, 0);
+  scale_or_clear(covered, others, scale, bad);
 }
 
 KfacCounters Preconditioner::Impl::counters() {
