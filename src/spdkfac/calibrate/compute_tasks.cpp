@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
 #include <cmath>
+#include <functional>
 #include <memory>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -10,6 +12,7 @@
 #include "spdkfac/calibrate/computation.h"
 #include "spdkfac/kfac/factor.h"
 #include "spdkfac/kfac/inverse.h"
+#include "spdkfac/kfac/inverse_batch.h"
 #include "spdkfac/kfac/precondition.h"
 #include "spdkfac/kfac/symmetric.h"
 #include "spdkfac/plan/layer_spec.h"
@@ -58,14 +61,20 @@ class Numbers {
   at::Generator generator_;
 };
 
-ComputeTask inverse_task(Numbers& numbers, std::int64_t dim) {
-  const at::Tensor factor = numbers.well_conditioned(dim);
+// As training inverts one factor of its own: on a GPU as a graph.
+std::function<void()> inversion(const at::Tensor& factor) {
   const at::Tensor damping = at::full({1}, 0.01, factor.options());
-  const auto inverse = std::make_shared<Inverse>(1, dim, factor.options());
-  return {
-      Part::kInverse, static_cast<double>(dim), {fmt::format("inverse of dimension {}", dim), [=] {
-                                                   refresh_inverse(factor, damping, *inverse);
-                                                 }}};
+  const auto inverse = std::make_shared<Inverse>(1, factor.size(-1), factor.options());
+  if (!factor.is_cuda()) return [=] { refresh_inverse(factor, damping, *inverse); };
+  const std::vector<InverseBatch::Task> tasks = {{factor, inverse.get()}};
+  const auto batch = std::make_shared<InverseBatch>(tasks, Precision::kTf32);
+  return [=, kept = inverse] { batch->refresh(damping); };
+}
+
+ComputeTask inverse_task(Numbers& numbers, std::int64_t dim) {
+  return {Part::kInverse,
+          static_cast<double>(dim),
+          {fmt::format("inverse of dimension {}", dim), inversion(numbers.well_conditioned(dim))}};
 }
 
 ComputeTask forward_task(const Shape& shape, const at::Tensor& input, const at::Tensor& weight,
