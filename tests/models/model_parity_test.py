@@ -23,6 +23,9 @@ try:
 except ImportError as error:
     sys.exit(f"model_parity_test: {error}; run tools/setup.sh, which installs requirements-test.txt")
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from cnn28 import Cnn28  # noqa: E402
+
 PROGRAM = sys.argv[1]
 CLASSES = 10  # few, so that files stay small
 # Both sides compute in double precision from the same values, so they differ by rounding at most.
@@ -63,22 +66,7 @@ def reference(model: torch.nn.Module, images: torch.Tensor, target: torch.Tensor
 
 
 def cnn28() -> torch.nn.Module:
-    nn = torch.nn
-
-    class Cnn28(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv1 = nn.Conv2d(1, 32, 3, padding=1)
-            self.conv2 = nn.Conv2d(32, 64, 3, padding=1)
-            self.fc1 = nn.Linear(3136, 128)
-            self.fc2 = nn.Linear(128, CLASSES)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            for conv in (self.conv1, self.conv2):
-                x = nn.functional.max_pool2d(torch.relu(conv(x)), 2)
-            return self.fc2(torch.relu(self.fc1(x.flatten(1))))
-
-    return Cnn28()
+    return Cnn28(CLASSES)
 
 
 def resnet20() -> torch.nn.Module:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
 torch.set_num_threads(1)  # tests share few cores
 DEVICE = os.environ.get("SPDKFAC_TEST_DEVICE", "cpu")
 NO_GPU = DEVICE == "cuda" and not torch.cuda.is_available()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from cnn28 import Cnn28
 from nets import kfac_over_sgd
 from torch import nn
 
@@ -16,25 +17,9 @@ PROGRAM = Path(os.environ.get("SPDKFAC_BUILD_DIR", "build/dev")) / "bin" / "mode
 CLASSES = 10
 
 
-class Cnn28(nn.Module):
-    """The program's model cnn28."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(1, 32, 3, padding=1)
-        self.conv2 = nn.Conv2d(32, 64, 3, padding=1)
-        self.fc1 = nn.Linear(3136, 128)
-        self.fc2 = nn.Linear(128, CLASSES)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for conv in (self.conv1, self.conv2):
-            x = nn.functional.max_pool2d(torch.relu(conv(x)), 2)
-        return self.fc2(torch.relu(self.fc1(x.flatten(1))))
-
-
 @pytest.mark.parametrize("inverse_interval", [1, 2])
 def test_same_parameters_after_five_steps(tmp_path: Path, inverse_interval: int) -> None:
-    model = Cnn28()
+    model = Cnn28(CLASSES)
     images = torch.randn(5, 16, 1, 28, 28)
     labels = torch.randint(CLASSES, (5, 16))
     settings = {"lr": 0.003, "momentum": 0.9, "damping": 0.01, "kl_clip": 0.001}
