@@ -12,7 +12,16 @@ namespace spdkfac {
 namespace {
 
 Machine some_machine() {
-  return {.hosts = {"a", "a", "b"}, .device = "some CPU", .threads = 2, .transport = "X=1"};
+  return {
+      .hosts = {"a", "a", "b"}, .device = "some CPU", .threads = 2, .cores = 4, .transport = "X=1"};
+}
+
+TEST(Machine, SharesCoresWhereAHostHasMoreThreadsOfRanks) {
+  Machine machine = some_machine();  // two threads on each of two ranks on host a
+  machine.cores = 4;
+  EXPECT_FALSE(machine.shares_cores());
+  machine.cores = 3;
+  EXPECT_TRUE(machine.shares_cores());
 }
 
 CostModel some_costs() {

@@ -33,6 +33,17 @@ TEST(ComputeStage, MeasuresEveryPart) {
   EXPECT_LT(times.overheads.pack_per_element.value(), 1e-5);
 }
 
+TEST(ComputeStage, TakesLongerSamplesWhereRanksShareCores) {
+  const auto world = support::world();
+  Bench bench{*world, c10::kCPU};
+  const std::vector<std::int64_t> dims{16, 32, 48, 64, 96};
+  const Seconds alone = ComputeStage(bench, dims, 1, 1).estimate();
+  bench.shared_cores = true;
+  // Each of five inversions, and of everything else, takes 40 ms in each of two rounds.
+  EXPECT_GT(ComputeStage(bench, dims, 1, 1).estimate(), Seconds(5 * 2 * 40e-3));
+  EXPECT_LT(alone, ComputeStage(bench, dims, 1, 1).estimate());
+}
+
 TEST(ComputeStage, ABudgetLeavesOutTheLargestInversions) {
   const auto world = support::world();
   const Bench bench{*world, c10::kCPU};

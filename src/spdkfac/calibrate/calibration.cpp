@@ -100,6 +100,7 @@ Calibration calibrate(Communicator& communicator, c10::Device device,
   const auto begin = Clock::now();
   Machine machine = find_machine(communicator, device);
   Bench bench{communicator, device};
+  bench.shared_cores = device.is_cpu() && machine.shares_cores();
 
   std::optional<CollectiveStage> collectives;
   if (communicator.size() > 1) {

@@ -14,9 +14,11 @@ constexpr double kLargestTrial = 512;
 // A cubic has four coefficients; one more shows whether it fits.
 constexpr std::size_t kFewestDims = 5;
 // A sample lasts at least this long: far above the microseconds by which ranks leave a barrier
-// apart.
+// apart; and, where ranks take turns on cores, far above such a turn, or half of them would have
+// cores to themselves.
 constexpr double kShortestSample = 2e-3;
-constexpr double kMostCalls = 200;
+constexpr double kShortestSharedSample = 40e-3;
+constexpr double kMostCalls = 2000;
 
 bool is_long(const ComputeTask& task) {
   return task.part == Part::kInverse && task.work > kLargestTrial;
@@ -59,6 +61,7 @@ ComputeStage::ComputeStage(const Bench& bench, std::vector<std::int64_t> dims, s
   // The first sample of a task also loads libraries and fills caches; the second counts.
   const auto times = spdkfac::measure(bench, tasks_alone(trials), 1);
 
+  const double shortest = bench.shared_cores ? kShortestSharedSample : kShortestSample;
   std::vector<double> seconds;
   double largest_trial = 0;
   double its_seconds = 0;
@@ -74,8 +77,7 @@ ComputeStage::ComputeStage(const Bench& bench, std::vector<std::int64_t> dims, s
       its_seconds = once;
     }
     if (repeatable(task)) {
-      task.task.calls =
-          std::llround(std::clamp(std::ceil(kShortestSample / once), 1.0, kMostCalls));
+      task.task.calls = std::llround(std::clamp(std::ceil(shortest / once), 1.0, kMostCalls));
     }
     seconds.push_back(once * static_cast<double>(task.task.calls));
   }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <set>
+#include <thread>
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -51,6 +52,12 @@ std::string transport_variables() {
 
 std::size_t Machine::host_count() const { return std::set(hosts.begin(), hosts.end()).size(); }
 
+bool Machine::shares_cores() const {
+  return std::any_of(hosts.begin(), hosts.end(), [&](const std::string& host) {
+    return std::count(hosts.begin(), hosts.end(), host) * threads > cores;
+  });
+}
+
 Machine find_machine(Communicator& communicator, c10::Device device) {
   Machine machine;
   machine.hosts = texts_of_ranks(communicator, device, host_name());
@@ -59,6 +66,8 @@ Machine find_machine(Communicator& communicator, c10::Device device) {
                                      device.is_cpu() ? cpu_name() : cuda_device_name(device));
   machine.threads =
       std::stoi(text_of_rank_zero(communicator, device, std::to_string(at::get_num_threads())));
+  machine.cores = std::stoi(
+      text_of_rank_zero(communicator, device, std::to_string(std::thread::hardware_concurrency())));
   machine.transport = text_of_rank_zero(communicator, device, transport_variables());
   return machine;
 }

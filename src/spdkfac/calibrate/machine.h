@@ -15,10 +15,13 @@ struct Machine {
   std::vector<std::string> hosts;  // sorted, each as often as it has ranks
   std::string device;              // its model, of rank 0
   int threads = 1;                 // of torch, on rank 0
+  int cores = 1;                   // that rank 0 may run on
   // What chooses the network in the environment of rank 0, as `NAME=value` words.
   std::string transport;
 
   std::size_t host_count() const;
+  // Whether a host has more threads of ranks than cores.
+  bool shares_cores() const;
 };
 
 // Asks all ranks.

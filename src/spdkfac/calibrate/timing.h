@@ -34,6 +34,7 @@ struct Bench {
   Communicator& communicator;
   c10::Device device;
   std::function<void()> advance = {};  // called after every sample; may be empty
+  bool shared_cores = false;           // ranks take turns on the cores of a CPU
 };
 
 // Waits until the device has done everything that was queued.
