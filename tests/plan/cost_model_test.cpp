@@ -206,6 +206,8 @@ TEST(LayerCosts, MeasuredTimesComeFirst) {
   EXPECT_DOUBLE_EQ(layers[0].factor_a.value(), 0.25);
   EXPECT_DOUBLE_EQ(layers[0].factor_g.value(), 0.125);
   EXPECT_DOUBLE_EQ(layers[1].factor_g.value(), 4);
+  model.layers[1].times->precondition = Seconds(5);
+  EXPECT_DOUBLE_EQ(layer_costs(model, costs)[1].precondition.value(), 5);
 }
 
 TEST(LayerCosts, MeasuredLayerStandsBesideOneFromRates) {

@@ -31,7 +31,8 @@ Json two_layers() {
       {"name": "fc", "kind": "linear", "d_a": 11, "d_g": 4, "bias": true, "positions": 1,
        "gradients": [40, 4],
        "flops": {"forward": 88, "factor_a": 242, "factor_g": 32},
-       "times": {"forward": 0.5, "backward": 1.25, "factor_a": 0.25, "factor_g": 0.125}}
+       "times": {"forward": 0.5, "backward": 1.25, "factor_a": 0.25, "factor_g": 0.125,
+                 "precondition": 0.0625}}
     ]})");
 }
 
@@ -75,6 +76,7 @@ TEST(LayerSpec, ParsesEveryField) {
   EXPECT_EQ(fc.times->backward.value(), 1.25);
   EXPECT_EQ(fc.times->factor_a.value(), 0.25);
   EXPECT_EQ(fc.times->factor_g.value(), 0.125);
+  EXPECT_EQ(fc.times->precondition, Seconds(0.0625));
 }
 
 TEST(LayerSpec, CountsOwnAndFollowingGradients) {

@@ -192,7 +192,11 @@ std::vector<LayerCosts> layer_costs(const ModelSpec& model, const CostModel& cos
           "use another batch",
           costs.name, layer.name, model.name, model.batch, known));
     }
-    if (rates) cost.precondition = Seconds(precondition_flops(layer).value() * rates->precondition);
+    if (layer.times && layer.times->precondition) {
+      cost.precondition = *layer.times->precondition;
+    } else if (rates) {
+      cost.precondition = Seconds(precondition_flops(layer).value() * rates->precondition);
+    }
     result.push_back(cost);
   }
   return result;

@@ -37,6 +37,9 @@ LayerTimes parse_times(const JsonValue& value) {
                    .backward = Seconds(object.required("backward").number(0, kMaxSeconds)),
                    .factor_a = Seconds(object.required("factor_a").number(0, kMaxSeconds)),
                    .factor_g = Seconds(object.required("factor_g").number(0, kMaxSeconds))};
+  if (const auto precondition = object.optional("precondition")) {
+    times.precondition = Seconds(precondition->number(0, kMaxSeconds));
+  }
   object.finish();
   return times;
 }
@@ -155,6 +158,9 @@ Json to_json(const ModelSpec& model) {
                         {"backward", layer.times->backward.value()},
                         {"factor_a", layer.times->factor_a.value()},
                         {"factor_g", layer.times->factor_g.value()}};
+      if (layer.times->precondition) {
+        entry["times"]["precondition"] = layer.times->precondition->value();
+      }
     }
     layers.push_back(std::move(entry));
   }

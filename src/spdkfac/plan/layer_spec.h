@@ -31,6 +31,7 @@ struct LayerTimes {
   Seconds backward;
   Seconds factor_a;
   Seconds factor_g;
+  std::optional<Seconds> precondition = std::nullopt;  // with its share of the clipping
 };
 
 // Elements of the upper triangle, diagonal included, of a symmetric matrix: what travels.
