@@ -95,7 +95,7 @@ function(spdkfac_cuda_sources name)
   target_sources(spdkfac_${name} PRIVATE ${ARGN})
   # CMake 3.25 drops the standard for nvcc 13, so it is spelt out.
   target_compile_options(spdkfac_${name} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
-  target_link_libraries(spdkfac_${name} PUBLIC CUDA::cudart)
+  target_link_libraries(spdkfac_${name} PUBLIC CUDA::cudart CUDA::cublas)
 endfunction()
 
 set(SPDKFAC_TEST_HEADERS <string> <vector> <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp>)

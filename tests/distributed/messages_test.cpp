@@ -171,5 +171,31 @@ TEST(Messages, APlanForAnotherNumberOfRanksIsAnError) {
   EXPECT_THROW(kfac.step(kRankRate), ConfigError);
 }
 
+TEST(Messages, PlansAreMadeAgainWithTheTimesOfAllParts) {
+  if (world()->size() == 1) GTEST_SKIP() << "one process has no plan";
+  // Every rank preconditions all layers, or its own alone.
+  for (const char* algorithm : {"d-kfac", "owner-precondition"}) {
+    SCOPED_TRACE(algorithm);
+    RankRun run;
+    run.algorithm = algorithm;
+    run.profile_steps = 2;
+    RankNet model = seeded_net();
+    ModelSpec seen;
+    Preconditioner kfac(*model, run.kfac, distribution_of(run, world(), &seen));
+    std::mt19937 random(1);
+    for (std::int64_t step = 0; step < 5; ++step) {
+      train_step(model, kfac, run, world()->rank(), step, random);
+    }
+    for (const LayerSpec& layer : seen.layers) {
+      ASSERT_TRUE(layer.times.has_value()) << layer.name;
+      EXPECT_GT(layer.times->backward, Seconds(0)) << layer.name;
+      EXPECT_GT(layer.times->factor_a, Seconds(0)) << layer.name;
+      ASSERT_TRUE(layer.times->precondition.has_value()) << layer.name;
+      EXPECT_GT(*layer.times->precondition, Seconds(0)) << layer.name;
+      EXPECT_LT(*layer.times->precondition, Seconds(1)) << layer.name;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace spdkfac

@@ -103,6 +103,29 @@ TEST_F(BatchOnGpu, EqualsInversesInDoublePrecisionAlsoWhenReplayed) {
   }
 }
 
+// Large products go through pairs of halves then; matrices of very different sizes share a batch.
+TEST_F(BatchOnGpu, IsAsExactAsFp32WithSplitProducts) {
+  const std::int64_t dim = 1700;
+  const at::Tensor matrix = to_device(with_condition(1, dim, 1000), at::kDouble);
+  const std::vector<double> sizes = {1, 1e-9, 1e6};
+  std::vector<at::Tensor> factors;
+  for (const double size : sizes) factors.push_back(matrix * size);
+  const at::Tensor factor = at::stack(factors).to(at::kFloat);
+  Inverse inverse(3, dim, test_options(at::kFloat));
+  InverseBatch batch({{factor, &inverse}}, Precision::kTf32);
+  for (int round = 0; round < 3; ++round) {  // as it is, recorded, replayed
+    inverse.value.zero_();
+    batch.refresh(at::zeros({3}, test_options(at::kFloat)));
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      const auto group = static_cast<std::int64_t>(i);
+      const at::Tensor expected = at::linalg_inv(factor[group].to(at::kDouble));
+      const double bound = 20 * epsilon(at::kFloat) * 1000 * expected.abs().max().item<double>();
+      EXPECT_TRUE(near_within(inverse.value[group], to_host(expected), bound)) << sizes[i];
+    }
+    EXPECT_EQ(batch.failures().sum().item<std::int64_t>(), 0);
+  }
+}
+
 TEST_F(BatchOnGpu, AFailureKeepsItsValueAndIsDampedMoreNextTime) {
   const std::int64_t dim = 130;
   at::Tensor bad = with_condition(1, dim, 10);

@@ -11,6 +11,7 @@
 #include "kfac/factor_cases.h"
 #include "spdkfac/kfac/factor.h"
 #include "spdkfac/kfac/inverse.h"
+#include "spdkfac/kfac/precondition_batch.h"
 #include "support/device.h"
 #include "support/kfac_reference.h"
 #include "support/kronecker.h"
@@ -198,6 +199,60 @@ TEST_P(PreconditionedLayer, GradientJoinsInPatchOrderAndSplitsBack) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layers, PreconditionedLayer, ::testing::ValuesIn(small_layers()));
+
+// Gradients that move from step to step, some with their channels side by side, one bias frozen.
+TEST(PreconditionBatch, EqualsProductsInDoublePrecisionAlsoWhenReplayed) {
+  if (!support::on_cuda()) GTEST_SKIP() << "run with SPDKFAC_TEST_DEVICE=cuda";
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    std::vector<FactorCase> layers = small_layers();
+    for (int more = 0; more < 70; ++more) layers.push_back(layers[static_cast<std::size_t>(more)]);
+    std::vector<PreconditionBatch::Task> tasks;
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      const at::Tensor joined = joined_reference(Gradients(layers[i], 3), groups_of(layers[i]));
+      const auto inverse = [&](std::uint64_t seed, std::int64_t dim) {
+        return to_device(normal(seed, {joined.size(0), dim, dim}), type);
+      };
+      tasks.push_back({inverse(2 * i, joined.size(2)), inverse(2 * i + 1, joined.size(1))});
+    }
+    PreconditionBatch batch(tasks, Precision::kFp32);
+    const double relative = type == at::kFloat ? 1e-5 : 1e-13;
+    for (std::uint64_t step = 0; step < 4; ++step) {
+      std::vector<PreconditionBatch::Gradients> gradients;
+      std::vector<at::Tensor> expected;
+      double inner = 0;
+      double magnitude = 0;
+      for (std::size_t i = 0; i < layers.size(); ++i) {
+        Gradients own(layers[i], 1000 * (step + 1) + i, type);
+        if (own.weight.dim() == 4 && (i + step) % 2 == 0) {
+          own.weight = own.weight.contiguous(at::MemoryFormat::ChannelsLast);
+        }
+        at::Tensor joined = joined_reference(own, groups_of(layers[i]));
+        const bool frozen = i == 0;
+        if (frozen) {
+          joined.select(2, joined.size(2) - 1).zero_();
+          own.bias = at::Tensor();
+        }
+        expected.push_back(at::matmul(at::matmul(to_host(tasks[i].inverse_g), joined),
+                                      to_host(tasks[i].inverse_a)));
+        inner += (expected.back() * joined).sum().item<double>();
+        magnitude += (expected.back() * joined).abs().sum().item<double>();
+        gradients.push_back({own.weight, own.bias});
+      }
+      const at::Tensor sum = batch.run(gradients);
+      EXPECT_NEAR(sum.item<double>(), inner, relative * magnitude) << "step " << step;
+      for (std::size_t i = 0; i < layers.size(); ++i) {
+        Gradients after(layers[i], 0, type);
+        after.weight = gradients[i].weight;
+        after.bias = gradients[i].bias;
+        at::Tensor wanted = expected[i];
+        if (i == 0) wanted = wanted.narrow(2, 0, wanted.size(2) - 1);
+        EXPECT_TRUE(near_within(joined_reference(after, groups_of(layers[i])), wanted,
+                                relative * expected[i].abs().max().item<double>()))
+            << "layer " << i << " step " << step;
+      }
+    }
+  }
+}
 
 // Gradients of models in channels-last memory have its strides.
 TEST(JoinGradient, TakesAndGivesChannelsLastWeights) {

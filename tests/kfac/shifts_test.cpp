@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         ShiftCase{{2, 3, 7, 6}, {.kernel = {3, 3}, .padding = {1, 1}}},
         ShiftCase{{2, 2, 5, 8}, {.kernel = {3, 3}}}, ShiftCase{{1, 2, 3, 3}, {.kernel = {3, 3}}},
-        ShiftCase{{3, 2, 1, 1}, {.kernel = {3, 3}, .padding = {1, 1}}},
+        ShiftCase{{3, 2, 2, 2}, {.kernel = {3, 3}, .padding = {1, 1}}},
         ShiftCase{{2, 2, 2, 9}, {.kernel = {3, 3}, .padding = {1, 1}}},
         ShiftCase{{2, 3, 6, 7}, {.kernel = {1, 7}, .padding = {0, 3}}},
         ShiftCase{{2, 3, 7, 5}, {.kernel = {7, 1}, .padding = {3, 0}}},
@@ -85,11 +85,19 @@ TEST(ShiftWork, CountsShiftsAndEdges) {
 }
 
 TEST(ShiftWork, StridesGroupsAndPointsHaveNoShifts) {
-  EXPECT_TRUE(has_shifts({.kernel = {3, 3}}));
-  EXPECT_TRUE(has_shifts({.kernel = {1, 3}, .dilation = {2, 2}}));
-  EXPECT_FALSE(has_shifts({.kernel = {1, 1}}));
-  EXPECT_FALSE(has_shifts({.kernel = {3, 3}, .stride = {2, 1}}));
-  EXPECT_FALSE(has_shifts({.kernel = {3, 3}, .groups = 2}));
+  const at::Tensor images = at::zeros({1, 2, 4, 8});
+  EXPECT_TRUE(has_shifts(images, {.kernel = {3, 3}}));
+  EXPECT_TRUE(has_shifts(images, {.kernel = {1, 3}, .dilation = {2, 2}}));
+  EXPECT_FALSE(has_shifts(images, {.kernel = {1, 1}}));
+  EXPECT_FALSE(has_shifts(images, {.kernel = {3, 3}, .stride = {2, 1}}));
+  EXPECT_FALSE(has_shifts(images, {.kernel = {3, 3}, .groups = 2}));
+}
+
+TEST(ShiftWork, APlaceThatNeverMeetsTheImageHasNoShifts) {
+  const at::Tensor images = at::zeros({1, 2, 4, 8});
+  // Two outputs, with the first place of the kernel on the two rows of padding above the image.
+  EXPECT_FALSE(has_shifts(images, {.kernel = {4, 2}, .padding = {2, 0}, .dilation = {2, 1}}));
+  EXPECT_TRUE(has_shifts(images, {.kernel = {4, 2}, .padding = {3, 0}, .dilation = {2, 1}}));
 }
 
 }  // namespace

@@ -174,6 +174,8 @@ TEST(Symmetric, OneMatrixWithoutGroupsPacksAndUnpacks) {
   unpack_upper(packed, back);
   EXPECT_TRUE(at::equal(
       back, at::tensor({1, 2, 3, 2, 4, 5, 3, 5, 6}, test_options(at::kFloat)).view({3, 3})));
+  pack_upper(matrix, packed, 0.5);
+  EXPECT_TRUE(at::equal(packed, at::tensor({0.5, 1., 1.5, 2., 2.5, 3.}, test_options(at::kFloat))));
 }
 
 TEST(Symmetric, BlocksOfLargerMatricesPackUnpackAndMirror) {

@@ -347,12 +347,14 @@ TEST(Preconditioner, ReportsItsMemory) {
   model.run(torch::randn({6, 3}, test_options(at::kDouble)),
             torch::zeros({6, 2}, test_options(at::kDouble)));
   kfac.step();
-  // A is 4x4, G 2x2; the batch sums are of that size, too; three buffers for the 2x4 gradient.
+  // A is 4x4, G 2x2; the batch sums are of that size, too; three buffers for the 2x4 gradient, two
+  // of which have 64 elements on a GPU.
   EXPECT_EQ(kfac.memory().factors, Bytes(8 * (16 + 4)));
   EXPECT_EQ(kfac.memory().inverses, Bytes(8 * (16 + 4)));
   // A GPU inverts both in one batch, padded to 64x64.
   const std::int64_t batch = on_cuda() ? 2 * 64 * 64 * 8 : 0;
-  EXPECT_EQ(kfac.memory().buffers, Bytes(8 * (16 + 4) + 3 * 8 * 8 + batch));
+  const std::int64_t gradients = on_cuda() ? 8 * (8 + 2 * 64) : 3 * 8 * 8;
+  EXPECT_EQ(kfac.memory().buffers, Bytes(8 * (16 + 4) + gradients + batch));
 }
 
 TEST(Preconditioner, RefusesOptionsAndCallsThatMakeNoSense) {

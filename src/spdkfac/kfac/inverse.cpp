@@ -103,12 +103,12 @@ const std::vector<std::string>& damping_names() {
   return names;
 }
 
-at::Tensor mean_diagonal(const at::Tensor& factor) { return factor.diagonal(0, 1, 2).mean(-1); }
+at::Tensor mean_diagonal(const at::Tensor& factor) { return diagonal_means({factor}); }
 
 at::Tensor diagonal_means(const std::vector<at::Tensor>& factors) {
   if (factors.front().is_cuda()) return diagonal_means_cuda(factors);
   std::vector<at::Tensor> means;
-  for (const at::Tensor& factor : factors) means.push_back(mean_diagonal(factor));
+  for (const at::Tensor& factor : factors) means.push_back(factor.diagonal(0, 1, 2).mean(-1));
   return at::cat(means);
 }
 

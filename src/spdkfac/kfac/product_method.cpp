@@ -72,7 +72,7 @@ const std::vector<std::string>& product_method_names() {
 
 ProductMethod product_method(const at::Tensor& input, const ConvGeometry& conv,
                              const std::function<void(ProductMethod)>& run) {
-  if (!has_shifts(conv)) return ProductMethod::kPatches;
+  if (!has_shifts(input, conv)) return ProductMethod::kPatches;
   if (input.is_cpu() || at::globalContext().deterministicCuDNN()) {
     return shift_work(input, conv) < kWorthShifting ? ProductMethod::kShifts
                                                     : ProductMethod::kPatches;

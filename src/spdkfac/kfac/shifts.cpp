@@ -146,15 +146,16 @@ void assemble_on_cpu(const ShiftAssembly<Scalar>& from, Scalar scale, Scalar kee
 
 }  // namespace
 
-bool has_shifts(const ConvGeometry& conv) {
-  return conv.groups == 1 && conv.stride == Pair{1, 1} && conv.kernel != Pair{1, 1};
+bool has_shifts(const at::Tensor& input, const ConvGeometry& conv) {
+  return conv.groups == 1 && conv.stride == Pair{1, 1} && conv.kernel != Pair{1, 1} &&
+         left_out(conv, 0) < input.size(2) && left_out(conv, 1) < input.size(3);
 }
 
 void add_shift_products(const at::Tensor& input, const ConvGeometry& conv, double scale,
                         at::Tensor sum, bool overwrite) {
   const std::int64_t dim = input.size(1) * conv.kernel[0] * conv.kernel[1];
-  SPDKFAC_CHECK(has_shifts(conv) && sum.dim() == 2 && sum.size(0) == dim && sum.size(1) == dim &&
-                    sum.stride(1) == 1,
+  SPDKFAC_CHECK(has_shifts(input, conv) && sum.dim() == 2 && sum.size(0) == dim &&
+                    sum.size(1) == dim && sum.stride(1) == 1,
                 "a convolution without shifted products, or a sum of another size");
   const at::Tensor images = input.to(sum.scalar_type());
   const at::Tensor shifted = shifted_products(images, conv);

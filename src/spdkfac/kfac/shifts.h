@@ -13,8 +13,10 @@ namespace spdkfac {
 // hold the whole factor, but for the positions that the convolution leaves out around the image;
 // their patches are few and are subtracted. No patches of the image are made. docs/numerics.md.
 
-// Whether a convolution has its factor A this way: stride 1, one group, more than a point.
-bool has_shifts(const ConvGeometry& conv);
+// Whether a convolution of these images has its factor A this way: stride 1, one group, more than a
+// point, and each place of the kernel meets the image somewhere (where one never does, the factor
+// is exactly zero, which a difference is not).
+bool has_shifts(const at::Tensor& input, const ConvGeometry& conv);
 
 // Adds scale·Σããᵀ of a convolution without bias to `sum` [d, d], upper triangle, or overwrites it.
 void add_shift_products(const at::Tensor& input, const ConvGeometry& conv, double scale,

@@ -60,16 +60,20 @@ void mirror(Scalar* matrix, std::int64_t dim, std::int64_t stride) {
 }
 
 template <class Scalar>
-void pack(const at::Tensor& matrix, Scalar* packed) {
+void pack(const at::Tensor& matrix, Scalar* packed, Scalar scale) {
   const std::int64_t dim = matrix.size(-1);
   const std::int64_t stride = matrix.stride(-2);
   const std::int64_t group_stride = matrix.dim() == 3 ? matrix.stride(0) : 0;
   for (std::int64_t group = 0; group < groups_of(matrix); ++group) {
     const Scalar* values = matrix.const_data_ptr<Scalar>() + group * group_stride;
     for (std::int64_t row = 0; row < dim; ++row) {
-      const auto length = static_cast<std::size_t>(dim - row);
-      std::memcpy(packed, values + row * stride + row, length * sizeof(Scalar));
-      packed += length;
+      const Scalar* const from = values + row * stride + row;
+      if (scale == 1) {
+        packed = std::copy_n(from, dim - row, packed);
+      } else {
+        packed = std::transform(from, from + dim - row, packed,
+                                [scale](Scalar value) { return scale * value; });
+      }
     }
   }
 }
@@ -133,11 +137,12 @@ void mirror_upper(at::Tensor matrix) {
   });
 }
 
-void pack_upper(const at::Tensor& matrix, at::Tensor packed) {
+void pack_upper(const at::Tensor& matrix, at::Tensor packed, double scale) {
   check_packed(packed, matrix);
-  if (matrix.is_cuda()) return pack_upper_cuda(matrix, packed);
-  AT_DISPATCH_FLOATING_TYPES(matrix.scalar_type(), "pack_upper",
-                             [&] { pack(matrix, packed.mutable_data_ptr<scalar_t>()); });
+  if (matrix.is_cuda()) return pack_upper_cuda(matrix, packed, scale);
+  AT_DISPATCH_FLOATING_TYPES(matrix.scalar_type(), "pack_upper", [&] {
+    pack(matrix, packed.mutable_data_ptr<scalar_t>(), static_cast<scalar_t>(scale));
+  });
 }
 
 void unpack_upper(const at::Tensor& packed, at::Tensor matrix) {

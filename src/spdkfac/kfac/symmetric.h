@@ -16,9 +16,10 @@ void add_gram(const at::Tensor& rows, double scale, at::Tensor sum, bool overwri
 // Copies the upper triangle over the lower one.
 void mirror_upper(at::Tensor matrix);
 
-// Writes the upper triangles row by row into `packed`, a contiguous buffer of groups·d(d+1)/2
-// elements of the same type and device. No temporary of the matrix's size.
-void pack_upper(const at::Tensor& matrix, at::Tensor packed);
+// Writes the upper triangles, multiplied by `scale`, row by row into `packed`, a contiguous buffer
+// of groups·d(d+1)/2 elements of the same type and device, in one pass. No temporary of the
+// matrix's size.
+void pack_upper(const at::Tensor& matrix, at::Tensor packed, double scale = 1);
 
 // The reverse; writes both triangles.
 void unpack_upper(const at::Tensor& packed, at::Tensor matrix);

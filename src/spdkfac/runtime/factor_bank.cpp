@@ -106,8 +106,7 @@ void FactorBank::pack(FactorId id, at::Tensor packed) {
   }
   const StepTrace::Span span(trace_, Category::kFactorComp, "pack", states_[id.layer].layer().name,
                              packed.device());
-  pack_upper(factor(id).sum, packed);
-  packed.mul_(scale_of(id));
+  pack_upper(factor(id).sum, packed, scale_of(id));
 }
 
 void FactorBank::average(const std::vector<FactorId>& ids) {
@@ -168,15 +167,41 @@ void FactorBank::note_missing(std::size_t layer) {
       states_[layer].layer().name);
 }
 
-FactorBank::DampingPair FactorBank::damping(std::size_t layer) const {
-  return damping_of(states_[layer].factor(FactorSide::kA).average->mean(),
-                    states_[layer].factor(FactorSide::kG).average->mean(), options_.damping_mode,
-                    options_.damping);
+FactorBank::DampingPair FactorBank::joined_dampings(const std::vector<std::size_t>& layers) const {
+  std::vector<at::Tensor> means;
+  for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) {
+    for (const std::size_t layer : layers) {
+      means.push_back(factor({layer, side}).average->mean());
+    }
+  }
+  // A layer has as many groups on both sides.
+  const std::vector<at::Tensor> halves = diagonal_means(means).chunk(2);
+  return damping_of_means(halves[0], halves[1], options_.damping_mode, options_.damping);
 }
 
-FactorBank::DampingPair FactorBank::damping(const at::Tensor& mean_a,
-                                            const at::Tensor& mean_g) const {
-  return damping_of_means(mean_a, mean_g, options_.damping_mode, options_.damping);
+std::vector<FactorBank::DampingPair> FactorBank::dampings(
+    const std::vector<std::size_t>& layers) const {
+  if (layers.empty()) return {};
+  const DampingPair all = joined_dampings(layers);
+  std::vector<DampingPair> result;
+  std::int64_t first = 0;
+  for (const std::size_t layer : layers) {
+    const std::int64_t groups = factor({layer, FactorSide::kA}).sum.size(0);
+    result.emplace_back(all.first.narrow(0, first, groups), all.second.narrow(0, first, groups));
+    first += groups;
+  }
+  return result;
+}
+
+std::vector<FactorBank::DampingPair> FactorBank::dampings(const at::Tensor& means_a,
+                                                          const at::Tensor& means_g) const {
+  const DampingPair all =
+      damping_of_means(means_a, means_g, options_.damping_mode, options_.damping);
+  std::vector<DampingPair> result;
+  for (std::int64_t layer = 0; layer < means_a.size(0); ++layer) {
+    result.emplace_back(all.first.narrow(0, layer, 1), all.second.narrow(0, layer, 1));
+  }
+  return result;
 }
 
 void FactorBank::invert(FactorId id, const DampingPair& damping) {
@@ -203,9 +228,11 @@ void FactorBank::invert_all(std::vector<std::size_t> layers) {
 }
 
 void FactorBank::invert_one_by_one(const std::vector<std::size_t>& layers) {
-  for (const std::size_t layer : layers) {
-    const DampingPair both = damping(layer);
-    for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) invert({layer, side}, both);
+  const std::vector<DampingPair> added = dampings(layers);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) {
+      invert({layers[i], side}, added[i]);
+    }
   }
 }
 
@@ -213,16 +240,10 @@ void FactorBank::invert_together(const std::vector<std::size_t>& layers) {
   const StepTrace::Span span(trace_, Category::kInverseComp, "inverses", "",
                              states_[layers.front()].layer().weight.device());
   std::vector<FactorId> ids;
-  std::vector<at::Tensor> means;
   for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) {
-    for (const std::size_t layer : layers) {
-      ids.push_back({layer, side});
-      means.push_back(factor(ids.back()).average->mean());
-    }
+    for (const std::size_t layer : layers) ids.push_back({layer, side});
   }
-  // A layer has as many groups on both sides.
-  const std::vector<at::Tensor> halves = diagonal_means(means).chunk(2);
-  const auto [damping_a, damping_g] = damping(halves[0], halves[1]);
+  const auto [damping_a, damping_g] = joined_dampings(layers);
   InverseBatch& batch = batch_of(ids);
   batch.refresh(at::cat({damping_a, damping_g}));
   note_inverses(ids, batch.failures(), batch.kept());
@@ -288,8 +309,10 @@ void FactorBank::note_inverses(const std::vector<FactorId>& ids, const at::Tenso
 at::Tensor FactorBank::precondition(std::size_t index) {
   const LayerState& state = states_[index];
   const TrackedLayer& layer = state.layer();
-  const StepTrace::Span span(trace_, Category::kPrecondition, "precondition", layer.name,
-                             layer.weight.device());
+  const at::Device device = layer.weight.device();
+  const StepTrace::Span span(trace_, Category::kPrecondition, "precondition", layer.name, device);
+  std::optional<TimeMark> begin;
+  if (profile_) begin = TimeMark::now(device);
   const at::Tensor weight = layer.weight.grad();
   const at::Tensor bias = layer.bias.defined() ? layer.bias.grad() : at::Tensor();
   const at::Tensor& inverse_a = state.factor(FactorSide::kA).inverse->value;
@@ -307,7 +330,57 @@ at::Tensor FactorBank::precondition(std::size_t index) {
   spdkfac::precondition(joined, inverse_a, inverse_g, product, result);
   const at::Tensor inner = at::dot(joined.view({-1}), result.view({-1}));
   split_gradient(result, weight, bias);
+  if (begin) profile_->preconditioned(index, std::move(*begin), TimeMark::now(device));
   return inner;
+}
+
+std::vector<at::Tensor> FactorBank::precondition_all(const std::vector<std::size_t>& layers) {
+  const bool together =
+      !layers.empty() && std::all_of(layers.begin(), layers.end(),
+                                     [&](std::size_t one) { return goes_together(one); });
+  if (!together) {
+    std::vector<at::Tensor> inner;
+    for (const std::size_t layer : layers) inner.push_back(precondition(layer));
+    return inner;
+  }
+  const StepTrace::Span span(trace_, Category::kPrecondition, "precondition", "",
+                             states_[layers.front()].layer().weight.device());
+  std::vector<PreconditionBatch::Gradients> gradients;
+  for (const std::size_t index : layers) {
+    const TrackedLayer& layer = states_[index].layer();
+    gradients.push_back(
+        {layer.weight.grad(), layer.bias.defined() ? layer.bias.grad() : at::Tensor()});
+  }
+  return {gradients_of(layers).run(gradients)};
+}
+
+bool FactorBank::goes_together(std::size_t index) const {
+  const LayerState& state = states_[index];
+  const TrackedLayer& layer = state.layer();
+  const at::ScalarType type = state.factor(FactorSide::kA).inverse->value.scalar_type();
+  const auto fits = [&](const at::Tensor& gradient) {
+    return PreconditionBatch::takes(gradient, type);
+  };
+  return fits(layer.weight.grad()) &&
+         (!layer.bias.defined() || !layer.bias.grad().defined() || fits(layer.bias.grad()));
+}
+
+PreconditionBatch& FactorBank::gradients_of(const std::vector<std::size_t>& layers) {
+  std::vector<const void*> places;
+  std::vector<PreconditionBatch::Task> tasks;
+  for (const std::size_t layer : layers) {
+    const LayerState& state = states_[layer];
+    tasks.push_back(
+        {state.factor(FactorSide::kA).inverse->value, state.factor(FactorSide::kG).inverse->value});
+    places.push_back(tasks.back().inverse_a.const_data_ptr());
+    places.push_back(tasks.back().inverse_g.const_data_ptr());
+  }
+  if (!gradients_ || gradients_->layers != layers || gradients_->places != places) {
+    gradients_.reset();  // its memory first
+    gradients_.emplace(
+        KnownGradients{layers, std::move(places), PreconditionBatch(tasks, solving_precision())});
+  }
+  return gradients_->batch;
 }
 
 // Three matrices of the shape, in the type of the factors.
@@ -330,6 +403,7 @@ KfacMemory FactorBank::memory() const {
   KfacMemory memory;
   for (const at::Tensor& tensor : scratch_) memory.buffers += bytes_of(tensor);
   for (const KnownBatch& known : batches_) memory.buffers += known.batch.buffer_bytes();
+  if (gradients_) memory.buffers += gradients_->batch.buffer_bytes();
   for (const LayerState& state : states_) {
     if (!state.ready()) continue;
     for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "spdkfac/kfac/inverse_batch.h"
+#include "spdkfac/kfac/precondition_batch.h"
 #include "spdkfac/runtime/event_log.h"
 #include "spdkfac/runtime/kfac_counters.h"
 #include "spdkfac/runtime/layer_profile.h"
@@ -60,14 +61,19 @@ class FactorBank {
   void note_missing(std::size_t layer);
 
   using DampingPair = std::pair<at::Tensor, at::Tensor>;
-  DampingPair damping(std::size_t layer) const;
-  DampingPair damping(const at::Tensor& mean_a, const at::Tensor& mean_g) const;
+  // What the diagonals of both factors get, [groups] each; of many layers at once, because one by
+  // one it takes as long as small inversions. From their averages, or from the means of their
+  // diagonals, one value a layer.
+  std::vector<DampingPair> dampings(const std::vector<std::size_t>& layers) const;
+  std::vector<DampingPair> dampings(const at::Tensor& means_a, const at::Tensor& means_g) const;
   void invert(FactorId id, const DampingPair& damping);
   // Both factors of all these layers, side by side where the device can.
   void invert_all(std::vector<std::size_t> layers);
 
-  // Replaces the gradients of a layer and returns ⟨V, ∇W⟩, 0-d.
+  // Replaces the gradients of a layer and returns ⟨V, ∇W⟩, 0-d; or those of several layers and
+  // returns such values whose sum counts.
   at::Tensor precondition(std::size_t layer);
+  std::vector<at::Tensor> precondition_all(const std::vector<std::size_t>& layers);
 
   KfacMemory memory() const;
 
@@ -77,6 +83,7 @@ class FactorBank {
     at::Tensor tensor;
   };
   FactorState& factor(FactorId id) { return states_[id.layer].factor(id.side); }
+  const FactorState& factor(FactorId id) const { return states_[id.layer].factor(id.side); }
   void add(FactorId id, const Held& call);
   double scale_of(FactorId id) const;
   // `finite` has an element for each factor.
@@ -84,10 +91,15 @@ class FactorBank {
   // `failures` and `kept` have elements for each group of each factor.
   void note_inverses(const std::vector<FactorId>& ids, const at::Tensor& failures,
                      const at::Tensor& kept);
+  // Of the factors A, then G, of these layers, for all groups.
+  DampingPair joined_dampings(const std::vector<std::size_t>& layers) const;
   void invert_one_by_one(const std::vector<std::size_t>& layers);
   void invert_together(const std::vector<std::size_t>& layers);
   // The batch of these factors on a GPU, made when it is first asked for or they have moved.
   InverseBatch& batch_of(const std::vector<FactorId>& ids);
+  // The same for gradients of these layers.
+  PreconditionBatch& gradients_of(const std::vector<std::size_t>& layers);
+  bool goes_together(std::size_t layer) const;
   std::string text_of(FactorId id) const;
   // For inverses and what they are multiplied with.
   Precision solving_precision() const;
@@ -109,6 +121,12 @@ class FactorBank {
     InverseBatch batch;
   };
   std::vector<KnownBatch> batches_;
+  struct KnownGradients {
+    std::vector<std::size_t> layers;
+    std::vector<const void*> places;
+    PreconditionBatch batch;
+  };
+  std::optional<KnownGradients> gradients_;
   LayerProfile* profile_ = nullptr;
 };
 

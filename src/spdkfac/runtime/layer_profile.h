@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "spdkfac/base/factor_side.h"
+#include "spdkfac/comm/communicator.h"
 #include "spdkfac/plan/layer_spec.h"
 #include "spdkfac/runtime/time_mark.h"
 
@@ -14,18 +15,21 @@ namespace spdkfac {
 // the forward pass up to a layer, or the backward pass behind it; the factors are timed apart.
 class LayerProfile {
  public:
-  explicit LayerProfile(std::size_t layers) : layers_(layers) {}
+  explicit LayerProfile(std::size_t layers) : layers_(layers), preconditioned_(layers) {}
 
   // The capture visits a layer: after its operator has run, and when its output has a gradient.
   void visit_begins(std::size_t layer, FactorSide side, c10::Device device);
   void visit_ends(c10::Device device);
   void factor_computed(std::size_t layer, FactorSide side, TimeMark begin, TimeMark end);
+  void preconditioned(std::size_t layer, TimeMark begin, TimeMark end);
+  void clipped(TimeMark begin, TimeMark end);
   // The backward pass is over.
   void step_ends(c10::Device device);
 
   std::size_t steps() const { return steps_.size(); }
   // Means over the steps; on a GPU this waits. The first forward pass has no visit before it: its
-  // time is set from that of the others, by their arithmetic.
+  // time is set from that of the others, by their arithmetic. Clipping is spread by the size of
+  // gradients; layers that were not preconditioned here have no time for it.
   std::vector<LayerTimes> times(const std::vector<LayerSpec>& specs,
                                 const std::vector<std::size_t>& order) const;
 
@@ -42,9 +46,21 @@ class LayerProfile {
     TimeMark end;
   };
 
+  struct Span {
+    TimeMark begin;
+    TimeMark end;
+  };
+  static Seconds mean(const std::vector<Span>& spans);
+
   std::size_t layers_;
+  std::vector<std::vector<Span>> preconditioned_;  // by layer
+  std::vector<Span> clipped_;
   Step current_;
   std::vector<Step> steps_;
 };
+
+// The means of what ranks have measured; of preconditioning, those of the ranks that did it.
+std::vector<LayerTimes> means_of_ranks(const std::vector<LayerTimes>& mine,
+                                       Communicator& communicator);
 
 }  // namespace spdkfac

@@ -226,7 +226,10 @@ void Preconditioner::Impl::step(double learning_rate) {
   }
   if (!inner.empty()) {
     const StepTrace::Span span(trace, Category::kPrecondition, "clip", "", device());
+    std::optional<TimeMark> begin;
+    if (profile_) begin = TimeMark::now(device());
     scale_gradients(at::stack(inner).to(at::kDouble).sum(), learning_rate);
+    if (begin) profile_->clipped(std::move(*begin), TimeMark::now(device()));
   }
   bank_.events().end_step();
   ++steps_;
@@ -281,14 +284,12 @@ std::vector<at::Tensor> Preconditioner::Impl::step_alone() {
     if (bank_.state(layer).stale) stale.push_back(layer);
   }
   if (inverses_due()) bank_.invert_all(std::move(stale));
-  std::vector<at::Tensor> inner;
+  std::vector<std::size_t> covered;
   for (std::size_t layer = 0; layer < bank_.size(); ++layer) {
     const LayerState& state = bank_.state(layer);
-    if (state.has_inverses() && state.layer().weight.grad().defined()) {
-      inner.push_back(bank_.precondition(layer));
-    }
+    if (state.has_inverses() && state.layer().weight.grad().defined()) covered.push_back(layer);
   }
-  return inner;
+  return bank_.precondition_all(covered);
 }
 
 // The order of layers and their work are known after the first forward pass.
@@ -320,23 +321,9 @@ void Preconditioner::Impl::make_plan_again() {
   const std::vector<LayerTimes> mine = profile_->times(model_.layers, calls_.order());
   bank_.set_profile(nullptr);
   profile_.reset();
-  at::Tensor seconds = at::zeros({static_cast<std::int64_t>(mine.size()), 4}, at::kDouble);
-  auto rows = seconds.accessor<double, 2>();
-  for (std::int64_t layer = 0; layer < seconds.size(0); ++layer) {
-    const LayerTimes& times = mine[static_cast<std::size_t>(layer)];
-    rows[layer][0] = times.forward.value();
-    rows[layer][1] = times.backward.value();
-    rows[layer][2] = times.factor_a.value();
-    rows[layer][3] = times.factor_g.value();
-  }
-  distribution_.communicator->all_reduce_async(seconds, "layer times").wait();
-  seconds.div_(distribution_.communicator->size());
-  for (std::int64_t layer = 0; layer < seconds.size(0); ++layer) {
-    model_.layers[static_cast<std::size_t>(layer)].times =
-        LayerTimes{.forward = Seconds(rows[layer][0]),
-                   .backward = Seconds(rows[layer][1]),
-                   .factor_a = Seconds(rows[layer][2]),
-                   .factor_g = Seconds(rows[layer][3])};
+  const std::vector<LayerTimes> times = means_of_ranks(mine, *distribution_.communicator);
+  for (std::size_t layer = 0; layer < times.size(); ++layer) {
+    model_.layers[layer].times = times[layer];
   }
   adopt_plan();
 }

@@ -2,6 +2,7 @@
 #include "spdkfac/runtime/step_schedule.h"
 
 #include <algorithm>
+#include <set>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -291,12 +292,35 @@ void StepSchedule::exchange_means() {
   }
 }
 
-FactorBank::DampingPair StepSchedule::damping(int plan_layer) const {
-  const Member member{TensorKind::kTrace, plan_layer};
+std::map<int, FactorBank::DampingPair> StepSchedule::dampings() const {
   const MessagePipeline& pipeline = *current_->pipeline;
-  if (!pipeline.contains(member)) return bank_.damping(bank_layer(plan_layer));
-  const at::Tensor means = pipeline.slot(member);
-  return bank_.damping(means.narrow(0, 0, 1), means.narrow(0, 1, 1));
+  std::set<int> layers;
+  for (const FactorPlacement& factor : current_->plan.factors) {
+    if (mine(factor)) layers.insert(factor.layer);
+  }
+  // Of some, messages have brought the means; of the others this rank keeps both averages.
+  std::vector<int> order;
+  std::vector<at::Tensor> sent;
+  for (const int layer : layers) {
+    if (!pipeline.contains({TensorKind::kTrace, layer})) continue;
+    order.push_back(layer);
+    sent.push_back(pipeline.slot({TensorKind::kTrace, layer}));
+  }
+  std::vector<FactorBank::DampingPair> all;
+  if (!sent.empty()) {
+    const at::Tensor means = at::stack(sent);
+    all = bank_.dampings(means.select(1, 0), means.select(1, 1));
+  }
+  std::vector<std::size_t> kept;
+  for (const int layer : layers) {
+    if (pipeline.contains({TensorKind::kTrace, layer})) continue;
+    order.push_back(layer);
+    kept.push_back(bank_layer(layer));
+  }
+  for (FactorBank::DampingPair& one : bank_.dampings(kept)) all.push_back(std::move(one));
+  std::map<int, FactorBank::DampingPair> result;
+  for (std::size_t i = 0; i < order.size(); ++i) result.emplace(order[i], std::move(all[i]));
+  return result;
 }
 
 void StepSchedule::invert_and_exchange() {
@@ -308,8 +332,10 @@ void StepSchedule::invert_and_exchange() {
     bank_.invert_all(std::move(all));
     return;
   }
+  std::map<int, FactorBank::DampingPair> added;
+  if (inverts) added = dampings();
   const auto invert = [&](const FactorPlacement& factor) {
-    if (mine(factor)) bank_.invert(id_of(factor), damping(factor.layer));
+    if (mine(factor)) bank_.invert(id_of(factor), added.at(factor.layer));
   };
   // As in the published code, Seq-Dist broadcasts only after all inversions.
   const bool inverses_first = plan.options.placement == PlacementKind::kSequential;

@@ -112,7 +112,8 @@ class StepSchedule {
   void fill_gradient(std::size_t layer, at::Tensor slot) const;
   void take_gradient(std::size_t layer, const at::Tensor& slot, double scale) const;
   void exchange_means();
-  FactorBank::DampingPair damping(int plan_layer) const;
+  // For the factors that this rank inverts, by layer of the plan.
+  std::map<int, FactorBank::DampingPair> dampings() const;
   void invert_and_exchange();
   void start_exchange(std::size_t index);
   std::vector<int> layers_of(const ExchangeStep& exchange) const;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -35,7 +36,7 @@ struct Batch {
   at::Tensor entries;  // InverseEntry for each, as bytes
   at::Tensor work;     // [size, padded, padded]
   at::Tensor scratch;
-  at::Tensor split;  // for products of large blocks in two parts, or undefined
+  at::Tensor scales;
   at::Tensor diagonal;
   at::Tensor failed;
 
@@ -46,32 +47,25 @@ struct Batch {
   }
 };
 
-// Products of such blocks are faster split into parts of tf32 than in fp32.
-constexpr std::int64_t kSplitRows = 768;
+// Products of such blocks are faster split into halves than in fp32.
+constexpr std::int64_t kSplitRows = 384;
 
 bool worth_splitting(const at::Tensor& left, const at::Tensor& right) {
   return std::min({left.size(-2), left.size(-1), right.size(-1)}) >= kSplitRows;
 }
 
-void multiply_split(const Batch& batch, const at::Tensor& out, const at::Tensor& left,
-                    const at::Tensor& right, double beta, double alpha) {
-  if (batch.split.defined() && worth_splitting(left, right)) {
-    split_product(out, left, right, beta, alpha, batch.split);
-  } else {
-    multiply_batches(out, left, right, beta, alpha);
-  }
-}
-
+// `split` may be null.
 template <class Scalar>
-void queue(const Batch& batch) {
+void queue(const Batch& batch, const SplitProduct* split) {
   const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
   const auto* entries =
       reinterpret_cast<const InverseEntry<Scalar>*>(batch.entries.const_data_ptr<std::uint8_t>());
   auto* work = batch.work.mutable_data_ptr<Scalar>();
   auto* diagonal = batch.diagonal.mutable_data_ptr<Scalar>();
   auto* failed = batch.failed.mutable_data_ptr<std::int32_t>();
-  C10_CUDA_CHECK(
-      launch_load_damped(entries, batch.size, batch.padded, work, diagonal, failed, stream));
+  C10_CUDA_CHECK(launch_load_damped(entries, batch.size, batch.padded, work,
+                                    batch.scales.mutable_data_ptr<Scalar>(), diagonal, failed,
+                                    stream));
   invert_blocks(
       batch.work, kInverseLeaf<Scalar>, batch.scratch,
       [&](std::int64_t begin, std::int64_t size) {
@@ -79,10 +73,16 @@ void queue(const Batch& batch) {
                                           failed, stream));
       },
       [&](const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, double beta,
-          double alpha) { multiply_split(batch, out, left, right, beta, alpha); });
-  C10_CUDA_CHECK(launch_store_inverse(entries, batch.size, batch.padded, work, failed,
-                                      static_cast<Scalar>(kInverseBoost),
-                                      static_cast<Scalar>(kMaxInverseBoost), stream));
+          double alpha) {
+        if (split && worth_splitting(left, right)) {
+          split->multiply(out, left, right, beta, alpha);
+        } else {
+          multiply_batches(out, left, right, beta, alpha);
+        }
+      });
+  C10_CUDA_CHECK(launch_store_inverse(
+      entries, batch.size, batch.padded, work, batch.scales.const_data_ptr<Scalar>(), failed,
+      static_cast<Scalar>(kInverseBoost), static_cast<Scalar>(kMaxInverseBoost), stream));
 }
 
 }  // namespace
@@ -133,8 +133,8 @@ class InverseBatch::Impl {
     for (const Batch& batch : batches_) {
       bytes += static_cast<std::int64_t>(batch.work.nbytes() + batch.scratch.nbytes());
     }
-    for (const at::Tensor& memory : splits_) {
-      if (memory.defined()) bytes += static_cast<std::int64_t>(memory.nbytes());
+    for (const std::optional<SplitProduct>& split : splits_) {
+      if (split) bytes += split->bytes();
     }
     return Bytes(bytes);
   }
@@ -168,7 +168,7 @@ class InverseBatch::Impl {
            .entries = at::from_blob(entries.data(), {bytes}, at::kByte).to(device_),
            .work = at::empty({size, padded, padded}, options),
            .scratch = at::empty({size * block_scratch(padded, kInverseLeaf<Scalar>)}, options),
-           .split = {},
+           .scales = at::empty({size}, options),
            .diagonal = at::empty({size, padded}, options),
            .failed = at::zeros({size}, options.dtype(at::kInt))});
     }
@@ -180,21 +180,19 @@ class InverseBatch::Impl {
               [](const Batch& left, const Batch& right) { return left.cost() > right.cost(); });
     std::array<double, kLanes> load{};
     for (std::size_t index = 0; index < batches_.size(); ++index) {
-      const auto least = std::min_element(load.begin(), load.end());
-      *least += batches_[index].cost();
-      Batch& batch = batches_[index];
+      const auto lane = static_cast<std::size_t>(
+          std::distance(load.begin(), std::min_element(load.begin(), load.end())));
+      const Batch& batch = batches_[index];
+      load[lane] += batch.cost();
+      lanes_[lane].push_back(index);
       if (precision_ == Precision::kTf32 && batch.work.scalar_type() == at::kFloat &&
           batch.padded >= 2 * kSplitRows) {
         // Those of a lane run one after the other, and share room for the operands of one product.
-        at::Tensor& memory = splits_[static_cast<std::size_t>(least - load.begin())];
         const std::int64_t half = batch.padded / 2 + kInverseLeaf<float>;  // or less
         const std::int64_t elements = 3 * half * batch.padded;
-        if (!memory.defined() || memory.numel() < elements) {
-          memory = at::empty({elements}, batch.work.options());
-        }
-        batch.split = memory;
+        std::optional<SplitProduct>& split = splits_[lane];
+        if (!split || split->elements() < elements) split.emplace(elements, device_);
       }
-      lanes_[static_cast<std::size_t>(least - load.begin())].push_back(index);
     }
   }
 
@@ -202,9 +200,10 @@ class InverseBatch::Impl {
     const PrecisionGuard precise(Precision::kFp32);  // but for what is split
     const std::size_t lanes = std::min(kLanes, batches_.size());
     streams_.run(device_, lanes, [&](std::size_t lane) {
+      const SplitProduct* split = splits_[lane] ? &*splits_[lane] : nullptr;
       for (const std::size_t index : lanes_[lane]) {
         AT_DISPATCH_FLOATING_TYPES(damping_.scalar_type(), "InverseBatch",
-                                   [&] { queue<scalar_t>(batches_[index]); });
+                                   [&] { queue<scalar_t>(batches_[index], split); });
       }
     });
   }
@@ -218,7 +217,7 @@ class InverseBatch::Impl {
   at::Tensor damping_;
   std::vector<Batch> batches_;
   std::array<std::vector<std::size_t>, kLanes> lanes_;
-  std::array<at::Tensor, kLanes> splits_;
+  std::array<std::optional<SplitProduct>, kLanes> splits_;
   SideStreams streams_;
   Replayed replayed_;
 };

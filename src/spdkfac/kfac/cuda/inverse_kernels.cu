@@ -7,6 +7,8 @@ namespace {
 constexpr int kTile = 32;
 constexpr int kTileRows = 8;   // of threads; each serves kTile / kTileRows rows of a tile
 constexpr int kPerThread = 4;  // rows, and columns, of a leaf that a thread holds in registers
+constexpr int kScaleThreads = 256;
+constexpr int kMaxExponent = 120;  // a larger power of two has no float as its reciprocal
 // A pivot of so many roundings is none.
 constexpr int kRounding = 2;
 
@@ -15,11 +17,34 @@ __device__ constexpr Scalar epsilon() {
   return sizeof(Scalar) == 4 ? Scalar(1.1920929e-7) : Scalar(2.220446049250313e-16);
 }
 
+// One block per matrix.
+template <class Scalar>
+__global__ void scale_kernel(const InverseEntry<Scalar>* entries, Scalar* scales) {
+  __shared__ Scalar largest[kScaleThreads];
+  const InverseEntry<Scalar> entry = entries[blockIdx.x];
+  Scalar own = 0;
+  for (std::int64_t index = threadIdx.x; index < entry.dim; index += kScaleThreads) {
+    own = fmax(own, fabs(entry.factor[index * entry.dim + index]));
+  }
+  largest[threadIdx.x] = own;
+  for (int half = kScaleThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (static_cast<int>(threadIdx.x) < half) {
+      largest[threadIdx.x] = fmax(largest[threadIdx.x], largest[threadIdx.x + half]);
+    }
+  }
+  if (threadIdx.x > 0) return;
+  const Scalar damped = largest[0] + fabs(*entry.damping * *entry.boost);
+  int exponent = 0;
+  if (isfinite(damped) && damped > Scalar(0)) frexp(damped, &exponent);
+  scales[blockIdx.x] = ldexp(Scalar(1), exponent > kMaxExponent ? 0 : 1 - exponent);
+}
+
 // One block per tile on or above the diagonal, z per matrix; the tile goes through shared memory so
 // that its mirror image is written in rows, too.
 template <class Scalar>
 __global__ void load_kernel(const InverseEntry<Scalar>* entries, std::int64_t padded, Scalar* work,
-                            Scalar* diagonal, std::int32_t* failed) {
+                            const Scalar* scales, Scalar* diagonal, std::int32_t* failed) {
   if (blockIdx.x < blockIdx.y) return;
   __shared__ Scalar tile[kTile][kTile + 1];
   const InverseEntry<Scalar> entry = entries[blockIdx.z];
@@ -31,6 +56,7 @@ __global__ void load_kernel(const InverseEntry<Scalar>* entries, std::int64_t pa
     if (row < entry.dim && column < entry.dim && row <= column) {
       value = entry.factor[row * entry.dim + column];
       if (row == column) value += *entry.damping * *entry.boost;
+      value *= scales[blockIdx.z];
     }
     tile[threadIdx.y + step][threadIdx.x] = value;
     if (row <= column) work[row * padded + column] = value;
@@ -49,8 +75,8 @@ __global__ void load_kernel(const InverseEntry<Scalar>* entries, std::int64_t pa
 
 template <class Scalar>
 __global__ void store_kernel(const InverseEntry<Scalar>* entries, std::int64_t padded,
-                             const Scalar* work, const std::int32_t* failed, Scalar boost,
-                             Scalar max_boost) {
+                             const Scalar* work, const Scalar* scales, const std::int32_t* failed,
+                             Scalar boost, Scalar max_boost) {
   if (blockIdx.x < blockIdx.y) return;
   __shared__ Scalar tile[kTile][kTile + 1];
   const InverseEntry<Scalar> entry = entries[blockIdx.z];
@@ -67,7 +93,7 @@ __global__ void store_kernel(const InverseEntry<Scalar>* entries, std::int64_t p
   for (int step = 0; step < kTile; step += kTileRows) {
     const std::int64_t row = std::int64_t{blockIdx.y} * kTile + threadIdx.y + step;
     if (row < entry.dim && column < entry.dim && row <= column) {
-      const Scalar value = work[row * padded + column];
+      const Scalar value = work[row * padded + column] * scales[blockIdx.z];
       entry.value[row * entry.dim + column] = value;
       tile[threadIdx.y + step][threadIdx.x] = value;
     }
@@ -180,10 +206,11 @@ dim3 tiles(std::int64_t size, std::int64_t batch) {
 
 template <class Scalar>
 cudaError_t launch_load_damped(const InverseEntry<Scalar>* entries, std::int64_t batch,
-                               std::int64_t padded, Scalar* work, Scalar* diagonal,
+                               std::int64_t padded, Scalar* work, Scalar* scales, Scalar* diagonal,
                                std::int32_t* failed, cudaStream_t stream) {
-  load_kernel<<<tiles(padded, batch), dim3(kTile, kTileRows), 0, stream>>>(entries, padded, work,
-                                                                           diagonal, failed);
+  scale_kernel<<<static_cast<unsigned>(batch), kScaleThreads, 0, stream>>>(entries, scales);
+  load_kernel<<<tiles(padded, batch), dim3(kTile, kTileRows), 0, stream>>>(
+      entries, padded, work, scales, diagonal, failed);
   return cudaGetLastError();
 }
 
@@ -200,23 +227,23 @@ cudaError_t launch_invert_leaf(Scalar* work, const Scalar* diagonal, std::int64_
 
 template <class Scalar>
 cudaError_t launch_store_inverse(const InverseEntry<Scalar>* entries, std::int64_t batch,
-                                 std::int64_t padded, const Scalar* work,
+                                 std::int64_t padded, const Scalar* work, const Scalar* scales,
                                  const std::int32_t* failed, Scalar boost, Scalar max_boost,
                                  cudaStream_t stream) {
   store_kernel<<<tiles(padded, batch), dim3(kTile, kTileRows), 0, stream>>>(
-      entries, padded, work, failed, boost, max_boost);
+      entries, padded, work, scales, failed, boost, max_boost);
   return cudaGetLastError();
 }
 
 #define SPDKFAC_INSTANTIATE(Scalar)                                                                \
   template cudaError_t launch_load_damped(const InverseEntry<Scalar>*, std::int64_t, std::int64_t, \
-                                          Scalar*, Scalar*, std::int32_t*, cudaStream_t);          \
+                                          Scalar*, Scalar*, Scalar*, std::int32_t*, cudaStream_t); \
   template cudaError_t launch_invert_leaf(Scalar*, const Scalar*, std::int64_t, std::int64_t,      \
                                           std::int64_t, std::int64_t, std::int32_t*,               \
                                           cudaStream_t);                                           \
   template cudaError_t launch_store_inverse(const InverseEntry<Scalar>*, std::int64_t,             \
-                                            std::int64_t, const Scalar*, const std::int32_t*,      \
-                                            Scalar, Scalar, cudaStream_t);
+                                            std::int64_t, const Scalar*, const Scalar*,            \
+                                            const std::int32_t*, Scalar, Scalar, cudaStream_t);
 SPDKFAC_INSTANTIATE(float)
 SPDKFAC_INSTANTIATE(double)
 #undef SPDKFAC_INSTANTIATE

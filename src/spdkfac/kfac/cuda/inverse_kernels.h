@@ -23,13 +23,15 @@ struct InverseEntry {
 template <class Scalar>
 constexpr std::int64_t kInverseLeaf = sizeof(Scalar) == 4 ? 128 : 64;
 
-// `work` holds [batch, padded, padded], `failed` [batch]; one kernel each, on `stream`.
+// `work` holds [batch, padded, padded], `scales` and `failed` [batch]; one kernel each, or two, on
+// `stream`.
 
 // Writes factors with damping to the work space, both triangles, the identity beyond their
-// dimension, and their diagonals to `diagonal` [batch, padded].
+// dimension, and their diagonals to `diagonal` [batch, padded]; all multiplied by a power of two
+// that brings the largest of the diagonal between 1 and 2, which `scales` keeps.
 template <class Scalar>
 cudaError_t launch_load_damped(const InverseEntry<Scalar>* entries, std::int64_t batch,
-                               std::int64_t padded, Scalar* work, Scalar* diagonal,
+                               std::int64_t padded, Scalar* work, Scalar* scales, Scalar* diagonal,
                                std::int32_t* failed, cudaStream_t stream);
 
 // Inverts the diagonal blocks of rows begin to begin + size by Gauss-Jordan steps. A pivot that is
@@ -39,10 +41,11 @@ cudaError_t launch_invert_leaf(Scalar* work, const Scalar* diagonal, std::int64_
                                std::int64_t padded, std::int64_t begin, std::int64_t size,
                                std::int32_t* failed, cudaStream_t stream);
 
-// Copies the upper triangles to the inverses, and mirrors them, where nothing failed.
+// Copies the upper triangles, multiplied by `scales`, to the inverses, and mirrors them, where
+// nothing failed.
 template <class Scalar>
 cudaError_t launch_store_inverse(const InverseEntry<Scalar>* entries, std::int64_t batch,
-                                 std::int64_t padded, const Scalar* work,
+                                 std::int64_t padded, const Scalar* work, const Scalar* scales,
                                  const std::int32_t* failed, Scalar boost, Scalar max_boost,
                                  cudaStream_t stream);
 

@@ -27,13 +27,13 @@ SquareBatch shape_of(const at::Tensor& matrix) {
 
 }  // namespace
 
-void pack_upper_cuda(const at::Tensor& matrix, at::Tensor packed) {
+void pack_upper_cuda(const at::Tensor& matrix, at::Tensor packed, double scale) {
   if (matrix.numel() == 0) return;
   const c10::cuda::CUDAGuard guard(matrix.device());
   AT_DISPATCH_FLOATING_TYPES(matrix.scalar_type(), "pack_upper", [&] {
-    C10_CUDA_CHECK(launch_pack_upper(matrix.const_data_ptr<scalar_t>(), shape_of(matrix),
-                                     packed.mutable_data_ptr<scalar_t>(),
-                                     c10::cuda::getCurrentCUDAStream()));
+    C10_CUDA_CHECK(launch_pack_upper(
+        matrix.const_data_ptr<scalar_t>(), shape_of(matrix), static_cast<scalar_t>(scale),
+        packed.mutable_data_ptr<scalar_t>(), c10::cuda::getCurrentCUDAStream()));
   });
 }
 

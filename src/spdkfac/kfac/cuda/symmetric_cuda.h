@@ -7,7 +7,7 @@ namespace spdkfac {
 
 // pack_upper and unpack_upper for tensors on a GPU, queued on its current stream; sizes were
 // checked. no_cuda/ has those of a build without CUDA, which throw a ConfigError.
-void pack_upper_cuda(const at::Tensor& matrix, at::Tensor packed);
+void pack_upper_cuda(const at::Tensor& matrix, at::Tensor packed, double scale);
 void unpack_upper_cuda(const at::Tensor& packed, at::Tensor matrix);
 
 }  // namespace spdkfac

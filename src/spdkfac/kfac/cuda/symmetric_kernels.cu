@@ -14,7 +14,7 @@ __device__ std::int64_t packed_start(std::int64_t row, std::int64_t dim) {
 
 // One block per tile of the upper triangle, z per group; tiles below the diagonal leave at once.
 template <class Scalar>
-__global__ void pack_kernel(const Scalar* matrix, SquareBatch shape, Scalar* packed) {
+__global__ void pack_kernel(const Scalar* matrix, SquareBatch shape, Scalar scale, Scalar* packed) {
   if (blockIdx.x < blockIdx.y) return;
   matrix += blockIdx.z * shape.group_stride;
   packed += blockIdx.z * (shape.dim * (shape.dim + 1) / 2);
@@ -22,7 +22,10 @@ __global__ void pack_kernel(const Scalar* matrix, SquareBatch shape, Scalar* pac
   for (int step = 0; step < kTile; step += kTileRows) {
     const std::int64_t row = std::int64_t{blockIdx.y} * kTile + threadIdx.y + step;
     if (row < shape.dim && column < shape.dim && row <= column) {
-      packed[packed_start(row, shape.dim) + column - row] = matrix[row * shape.row_stride + column];
+      const Scalar value = matrix[row * shape.row_stride + column];
+      // Not multiplied by 1, every bit stays, also of a NaN.
+      packed[packed_start(row, shape.dim) + column - row] =
+          scale == Scalar(1) ? value : scale * value;
     }
   }
 }
@@ -62,9 +65,9 @@ dim3 tiles(const SquareBatch& shape) {
 }  // namespace
 
 template <class Scalar>
-cudaError_t launch_pack_upper(const Scalar* matrix, SquareBatch shape, Scalar* packed,
+cudaError_t launch_pack_upper(const Scalar* matrix, SquareBatch shape, Scalar scale, Scalar* packed,
                               cudaStream_t stream) {
-  pack_kernel<<<tiles(shape), dim3(kTile, kTileRows), 0, stream>>>(matrix, shape, packed);
+  pack_kernel<<<tiles(shape), dim3(kTile, kTileRows), 0, stream>>>(matrix, shape, scale, packed);
   return cudaGetLastError();
 }
 
@@ -75,8 +78,8 @@ cudaError_t launch_unpack_upper(const Scalar* packed, SquareBatch shape, Scalar*
   return cudaGetLastError();
 }
 
-template cudaError_t launch_pack_upper(const float*, SquareBatch, float*, cudaStream_t);
-template cudaError_t launch_pack_upper(const double*, SquareBatch, double*, cudaStream_t);
+template cudaError_t launch_pack_upper(const float*, SquareBatch, float, float*, cudaStream_t);
+template cudaError_t launch_pack_upper(const double*, SquareBatch, double, double*, cudaStream_t);
 template cudaError_t launch_unpack_upper(const float*, SquareBatch, float*, cudaStream_t);
 template cudaError_t launch_unpack_upper(const double*, SquareBatch, double*, cudaStream_t);
 

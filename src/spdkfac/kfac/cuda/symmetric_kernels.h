@@ -17,7 +17,7 @@ struct SquareBatch {
 
 // Both queue one kernel on `stream` and return its launch status.
 template <class Scalar>
-cudaError_t launch_pack_upper(const Scalar* matrix, SquareBatch shape, Scalar* packed,
+cudaError_t launch_pack_upper(const Scalar* matrix, SquareBatch shape, Scalar scale, Scalar* packed,
                               cudaStream_t stream);
 template <class Scalar>
 cudaError_t launch_unpack_upper(const Scalar* packed, SquareBatch shape, Scalar* matrix,

@@ -5,6 +5,7 @@
 #include "spdkfac/kfac/cuda/shifts_cuda.h"
 #include "spdkfac/kfac/cuda/symmetric_cuda.h"
 #include "spdkfac/kfac/inverse_batch.h"
+#include "spdkfac/kfac/precondition_batch.h"
 
 namespace spdkfac {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 
 }  // namespace
 
-void pack_upper_cuda(const at::Tensor&, at::Tensor) { fail(); }
+void pack_upper_cuda(const at::Tensor&, at::Tensor, double) { fail(); }
 void unpack_upper_cuda(const at::Tensor&, at::Tensor) { fail(); }
 at::Tensor average_cuda(const std::vector<CudaAverage>&, double) { fail(); }
 at::Tensor diagonal_means_cuda(const std::vector<at::Tensor>&) { fail(); }
@@ -47,5 +48,14 @@ void InverseBatch::refresh(const at::Tensor&) { fail(); }
 const at::Tensor& InverseBatch::failures() const { fail(); }
 const at::Tensor& InverseBatch::kept() const { fail(); }
 Bytes InverseBatch::buffer_bytes() const { fail(); }
+
+class PreconditionBatch::Impl {};
+PreconditionBatch::PreconditionBatch(const std::vector<Task>&, Precision) { fail(); }
+PreconditionBatch::~PreconditionBatch() = default;
+PreconditionBatch::PreconditionBatch(PreconditionBatch&&) noexcept = default;
+PreconditionBatch& PreconditionBatch::operator=(PreconditionBatch&&) noexcept = default;
+bool PreconditionBatch::takes(const at::Tensor&, at::ScalarType) { return false; }
+at::Tensor PreconditionBatch::run(const std::vector<Gradients>&) { fail(); }
+Bytes PreconditionBatch::buffer_bytes() const { fail(); }
 
 }  // namespace spdkfac

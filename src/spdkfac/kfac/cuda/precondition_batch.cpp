@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/kfac/precondition_batch.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <numeric>
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "spdkfac/base/check.h"
+#include "spdkfac/kfac/cuda/gradient_kernels.h"
+#include "spdkfac/kfac/cuda/replayed.h"
+#include "spdkfac/kfac/precondition.h"
+#include "spdkfac/kfac/side_streams.h"
+
+namespace spdkfac {
+namespace {
+
+// Layers run side by side on so many streams; each has a work space of cuBLAS.
+constexpr std::size_t kLanes = 4;
+// Matrices begin at multiples of this many elements, as products like them.
+constexpr std::int64_t kAlignment = 64;
+
+bool channels_last(const at::Tensor& gradient) {
+  return gradient.dim() == 4 && gradient.is_contiguous(at::MemoryFormat::ChannelsLast);
+}
+
+struct Layer {
+  PreconditionBatch::Task inverses;
+  at::Tensor joined;  // [groups, d_G, d_A]
+  at::Tensor product;
+  at::Tensor result;
+
+  double work() const {
+    return static_cast<double>(joined.numel()) *
+           static_cast<double>(joined.size(1) + joined.size(2));
+  }
+};
+
+}  // namespace
+
+class PreconditionBatch::Impl {
+ public:
+  Impl(const std::vector<Task>& tasks, Precision precision)
+      : precision_(precision),
+        device_(tasks.front().inverse_a.device()),
+        replayed_([this] { queue_all(); }) {
+    const at::TensorOptions options = tasks.front().inverse_a.options();
+    std::vector<std::int64_t> begins;
+    std::int64_t count = 0;
+    for (const Task& task : tasks) {
+      SPDKFAC_CHECK(task.inverse_a.is_contiguous() && task.inverse_g.is_contiguous() &&
+                        task.inverse_a.dtype() == options.dtype() &&
+                        task.inverse_g.dtype() == options.dtype(),
+                    "inverses to precondition with differ in type, or lie in pieces");
+      begins.push_back(count);
+      const std::int64_t elements =
+          task.inverse_g.size(0) * task.inverse_g.size(1) * task.inverse_a.size(1);
+      SPDKFAC_CHECK(elements <= std::numeric_limits<std::int32_t>::max(),
+                    "a gradient is too large");
+      count += (elements + kAlignment - 1) / kAlignment * kAlignment;
+    }
+    joined_ = at::zeros({count}, options);  // what lies between the matrices stays zero
+    result_ = at::zeros({count}, options);
+    partial_ = at::empty({kInnerParts}, options.dtype(at::kDouble));
+    inner_ = at::empty({}, options.dtype(at::kDouble));
+    for (std::size_t index = 0; index < tasks.size(); ++index) {
+      const Task& task = tasks[index];
+      const std::vector<std::int64_t> shape = {task.inverse_g.size(0), task.inverse_g.size(1),
+                                               task.inverse_a.size(1)};
+      const std::int64_t elements = shape[0] * shape[1] * shape[2];
+      const auto part = [&](const at::Tensor& memory) {
+        return memory.narrow(0, begins[index], elements).view(shape);
+      };
+      layers_.push_back({task, part(joined_), {}, part(result_)});
+    }
+    spread();
+  }
+
+  at::Tensor run(const std::vector<Gradients>& gradients) {
+    const c10::NoGradGuard no_grad;
+    const c10::cuda::CUDAGuard guard(device_);
+    SPDKFAC_CHECK(gradients.size() == layers_.size(), "a gradient is missing");
+    AT_DISPATCH_FLOATING_TYPES(joined_.scalar_type(), "PreconditionBatch", [&] {
+      const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
+      in_parts(entries_of<scalar_t>(gradients, &Layer::joined), [&](const auto* part, int count) {
+        return launch_join_gradients(part, count, stream);
+      });
+      replayed_.run();
+      in_parts(entries_of<scalar_t>(gradients, &Layer::result), [&](const auto* part, int count) {
+        return launch_split_gradients(part, count, stream);
+      });
+    });
+    return inner_;
+  }
+
+  Bytes buffer_bytes() const {
+    std::size_t bytes = joined_.nbytes() + result_.nbytes();
+    for (const at::Tensor& memory : products_) {
+      if (memory.defined()) bytes += memory.nbytes();
+    }
+    return Bytes(static_cast<std::int64_t>(bytes));
+  }
+
+ private:
+  // The gradients beside their matrices of one kind.
+  template <class Scalar>
+  std::vector<JoinEntry<Scalar>> entries_of(const std::vector<Gradients>& gradients,
+                                            at::Tensor Layer::*kind) const {
+    std::vector<JoinEntry<Scalar>> entries;
+    for (std::size_t index = 0; index < layers_.size(); ++index) {
+      const auto& [weight, bias] = gradients[index];
+      const at::Tensor& matrix = layers_[index].*kind;
+      const std::int64_t rows = matrix.size(0) * matrix.size(1);
+      const std::int64_t columns = weight.numel() / rows;
+      SPDKFAC_CHECK(takes(weight, matrix.scalar_type()) && columns * rows == weight.numel() &&
+                        (columns == matrix.size(2) || columns + 1 == matrix.size(2)) &&
+                        (!bias.defined() || (bias.is_contiguous() && bias.numel() == rows &&
+                                             bias.scalar_type() == matrix.scalar_type())),
+                    "a gradient does not fit its inverses");
+      entries.push_back(
+          {.weight = weight.mutable_data_ptr<Scalar>(),
+           .bias = bias.defined() ? bias.mutable_data_ptr<Scalar>() : nullptr,
+           .joined = matrix.mutable_data_ptr<Scalar>(),
+           .rows = static_cast<std::int32_t>(rows),
+           .columns = static_cast<std::int32_t>(columns),
+           .channels = weight.is_contiguous() ? 0 : static_cast<std::int32_t>(weight.size(1)),
+           .has_bias = columns + 1 == matrix.size(2)});
+    }
+    return entries;
+  }
+
+  template <class Scalar, class Launch>
+  static void in_parts(const std::vector<JoinEntry<Scalar>>& entries, const Launch& launch) {
+    for (std::size_t first = 0; first < entries.size(); first += kJoinEntries) {
+      const std::size_t count = std::min<std::size_t>(kJoinEntries, entries.size() - first);
+      C10_CUDA_CHECK(launch(entries.data() + first, static_cast<int>(count)));
+    }
+  }
+
+  // The layer with most work goes to the lane that has least to do, and so on. Those of a lane run
+  // one after the other, and share room for what lies between their two products.
+  void spread() {
+    std::vector<std::size_t> order(layers_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t left, std::size_t right) {
+      return layers_[left].work() > layers_[right].work();
+    });
+    std::array<double, kLanes> load{};
+    std::array<std::int64_t, kLanes> room{};
+    for (const std::size_t index : order) {
+      const auto lane = static_cast<std::size_t>(
+          std::distance(load.begin(), std::min_element(load.begin(), load.end())));
+      load[lane] += layers_[index].work();
+      room[lane] = std::max(room[lane], layers_[index].joined.numel());
+      lanes_[lane].push_back(index);
+    }
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      if (lanes_[lane].empty()) continue;
+      products_[lane] = at::empty({room[lane]}, joined_.options());
+      for (const std::size_t index : lanes_[lane]) {
+        Layer& layer = layers_[index];
+        layer.product =
+            products_[lane].narrow(0, 0, layer.joined.numel()).view(layer.joined.sizes());
+      }
+    }
+  }
+
+  void queue_all() {
+    const PrecisionGuard precise(precision_);
+    streams_.run(device_, std::min(kLanes, layers_.size()), [&](std::size_t lane) {
+      for (const std::size_t index : lanes_[lane]) {
+        const Layer& layer = layers_[index];
+        precondition(layer.joined, layer.inverses.inverse_a, layer.inverses.inverse_g,
+                     layer.product, layer.result);
+      }
+    });
+    AT_DISPATCH_FLOATING_TYPES(joined_.scalar_type(), "PreconditionBatch", [&] {
+      C10_CUDA_CHECK(
+          launch_inner(joined_.const_data_ptr<scalar_t>(), result_.const_data_ptr<scalar_t>(),
+                       joined_.numel(), partial_.mutable_data_ptr<double>(),
+                       inner_.mutable_data_ptr<double>(), c10::cuda::getCurrentCUDAStream()));
+    });
+  }
+
+  Precision precision_;
+  at::Device device_;
+  at::Tensor joined_;
+  at::Tensor result_;
+  at::Tensor partial_;
+  at::Tensor inner_;
+  std::vector<Layer> layers_;
+  std::array<std::vector<std::size_t>, kLanes> lanes_;
+  std::array<at::Tensor, kLanes> products_;
+  SideStreams streams_;
+  Replayed replayed_;
+};
+
+PreconditionBatch::PreconditionBatch(const std::vector<Task>& tasks, Precision precision)
+    : impl_(std::make_unique<Impl>(tasks, precision)) {}
+PreconditionBatch::~PreconditionBatch() = default;
+PreconditionBatch::PreconditionBatch(PreconditionBatch&&) noexcept = default;
+PreconditionBatch& PreconditionBatch::operator=(PreconditionBatch&&) noexcept = default;
+bool PreconditionBatch::takes(const at::Tensor& gradient, at::ScalarType type) {
+  return gradient.is_cuda() && gradient.scalar_type() == type &&
+         (gradient.is_contiguous() || channels_last(gradient));
+}
+at::Tensor PreconditionBatch::run(const std::vector<Gradients>& gradients) {
+  return impl_->run(gradients);
+}
+Bytes PreconditionBatch::buffer_bytes() const { return impl_->buffer_bytes(); }
+
+}  // namespace spdkfac

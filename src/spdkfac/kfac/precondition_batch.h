@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "spdkfac/base/units.h"
+#include "spdkfac/kfac/precision.h"
+
+namespace spdkfac {
+
+// The gradients of many layers on a GPU, preconditioned together with a handful of launches: copied
+// to matrices of their own, multiplied with the inverses on a few streams side by side, which is
+// replayed as one CUDA graph after the first time, and copied back. Inverses must stay where they
+// are; gradients may move.
+class PreconditionBatch {
+ public:
+  struct Task {
+    at::Tensor inverse_a;  // [groups, d, d]
+    at::Tensor inverse_g;
+  };
+  struct Gradients {
+    at::Tensor weight;
+    at::Tensor bias;  // undefined: none, or it is frozen
+  };
+  PreconditionBatch(const std::vector<Task>& tasks, Precision precision);
+  ~PreconditionBatch();
+  PreconditionBatch(PreconditionBatch&&) noexcept;
+  PreconditionBatch& operator=(PreconditionBatch&&) noexcept;
+
+  // Whether run() takes gradients like this one for inverses of the type: of that type, and without
+  // gaps.
+  static bool takes(const at::Tensor& gradient, at::ScalarType type);
+
+  // Replaces the gradients, one for each task; returns Σ⟨V, ∇W⟩ over all, 0-d in double precision.
+  at::Tensor run(const std::vector<Gradients>& gradients);
+
+  Bytes buffer_bytes() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace spdkfac
