@@ -31,7 +31,8 @@ def program_seconds(options: argparse.Namespace) -> float:
     command = [str(options.program), "bench", "step", "--model", options.model, "--input",
                "x".join(map(str, options.input)), "--batch", str(options.batch), "--steps",
                str(options.steps), "--device", options.device, "--threads", str(options.threads),
-               "--inverse-interval", str(options.inverse_interval), "--json"]
+               "--precision", options.precision, "--inverse-interval",
+               str(options.inverse_interval), "--json"]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return statistics.median(json.loads(output)["seconds"]["kfac"])
 
@@ -49,7 +50,7 @@ class Trainee:
             warnings.simplefilter("ignore")
             self.optimizer = spdkfac.SPDKFACOptimizer(
                 torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9), self.model,
-                inverse_interval=options.inverse_interval)
+                inverse_interval=options.inverse_interval, precision=options.precision)
 
     def step(self) -> float:
         self.wait()
@@ -73,6 +74,7 @@ def main() -> None:
                         default=[3, 64, 64], metavar="CxHxW")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--precision", default="fp32", choices=["fp32", "tf32"], help="on a GPU")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--inverse-interval", type=int, default=100,
                         help="longer than a round: inverses would hide the rest")
@@ -80,6 +82,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    torch.backends.cuda.matmul.allow_tf32 = options.precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = options.precision == "tf32"
+    torch.backends.cudnn.benchmark = True  # as the program does
     trainee = Trainee(options)
     for _ in range(3):
         trainee.step()
