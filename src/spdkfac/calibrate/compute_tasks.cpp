@@ -126,7 +126,7 @@ void add_packing(std::vector<ComputeTask>& tasks, Numbers& numbers, std::int64_t
   const at::Tensor packed = at::zeros({packed_elements(dim)}, matrix.options());
   const auto elements = static_cast<double>(packed.numel());
   tasks.push_back({Part::kPack, elements, {fmt::format("pack dimension {}", dim), [=] {
-                                             pack_upper(matrix, packed);
+                                             pack_upper(matrix, packed, 0.5);
                                            }}});
   tasks.push_back({Part::kUnpack, elements, {fmt::format("unpack dimension {}", dim), [=] {
                                                unpack_upper(packed, matrix);

@@ -49,6 +49,7 @@ void blend(const at::Tensor& mean, const Scalar* sum, const RowStart& start, Sca
   const auto blend_row = [&](std::int64_t group, std::int64_t row) {
     Scalar* const to = values + mean_start(group, row);
     const Scalar* const from = sum + start(group, row);
+#pragma omp simd
     for (std::int64_t column = 0; column < dim - row; ++column) {
       to[column] = keep * to[column] + take * from[column];
     }

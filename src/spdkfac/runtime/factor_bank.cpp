@@ -186,9 +186,12 @@ std::vector<FactorBank::DampingPair> FactorBank::dampings(
   std::vector<DampingPair> result;
   std::int64_t first = 0;
   for (const std::size_t layer : layers) {
-    const std::int64_t groups = factor({layer, FactorSide::kA}).sum.size(0);
-    result.emplace_back(all.first.narrow(0, first, groups), all.second.narrow(0, first, groups));
-    first += groups;
+    const at::Tensor& sum = factor({layer, FactorSide::kA}).sum;
+    const auto of_layer = [&](const at::Tensor& dampings) {
+      return dampings.narrow(0, first, sum.size(0)).to(sum.scalar_type());  // layers may differ
+    };
+    result.emplace_back(of_layer(all.first), of_layer(all.second));
+    first += sum.size(0);
   }
   return result;
 }

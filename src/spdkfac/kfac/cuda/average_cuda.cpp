@@ -1,30 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/kfac/cuda/average_cuda.h"
 
-#include <algorithm>
-
 #include <ATen/ATen.h>
-#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include "spdkfac/base/check.h"
 #include "spdkfac/kfac/cuda/average_kernels.h"
+#include "spdkfac/kfac/cuda/in_parts.h"
 
 namespace spdkfac {
-namespace {
-
-// Launches over as many entries at a time as a kernel takes.
-template <class Entry, class Launch>
-void in_parts(const std::vector<Entry>& entries, const Launch& launch) {
-  for (std::size_t first = 0; first < entries.size(); first += kAverageEntries) {
-    const std::size_t count = std::min<std::size_t>(kAverageEntries, entries.size() - first);
-    C10_CUDA_CHECK(launch(entries.data() + first, static_cast<int>(count)));
-  }
-}
-
-}  // namespace
-
 at::Tensor average_cuda(const std::vector<CudaAverage>& all, double decay) {
   SPDKFAC_CHECK(!all.empty(), "no factors to average");
   const at::Tensor& first = all.front().mean;
@@ -50,7 +35,7 @@ at::Tensor average_cuda(const std::vector<CudaAverage>& all, double decay) {
                          .dim = static_cast<std::int32_t>(one.mean.size(-1)),
                          .packed = one.packed});
     }
-    in_parts(entries, [&](const auto* part, int size) {
+    in_parts(entries, kAverageEntries, [&](const auto* part, int size) {
       return launch_average(part, size, decay, c10::cuda::getCurrentCUDAStream());
     });
   });
@@ -76,7 +61,7 @@ at::Tensor diagonal_means_cuda(const std::vector<at::Tensor>& matrices) {
                          .dim = static_cast<std::int32_t>(one.size(-1))});
       to += one.size(0);
     }
-    in_parts(entries, [&](const auto* part, int size) {
+    in_parts(entries, kAverageEntries, [&](const auto* part, int size) {
       return launch_diagonal_means(part, size, c10::cuda::getCurrentCUDAStream());
     });
   });

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/kfac/cuda/gradients_cuda.h"
 
-#include <algorithm>
-
 #include <ATen/ATen.h>
-#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include "spdkfac/base/check.h"
 #include "spdkfac/kfac/cuda/gradient_kernels.h"
+#include "spdkfac/kfac/cuda/in_parts.h"
 
 namespace spdkfac {
 namespace {
@@ -27,12 +25,10 @@ void run(const std::vector<at::Tensor>& scaled, const std::vector<at::Tensor>& o
   };
   add(scaled, true);
   add(others, false);
-  for (std::size_t first = 0; first < entries.size(); first += kGradientEntries) {
-    const std::size_t count = std::min<std::size_t>(kGradientEntries, entries.size() - first);
-    C10_CUDA_CHECK(launch_scale_or_clear(entries.data() + first, static_cast<int>(count),
-                                         scale.const_data_ptr<double>(), bad.const_data_ptr<bool>(),
-                                         c10::cuda::getCurrentCUDAStream()));
-  }
+  in_parts(entries, kGradientEntries, [&](const GradientEntry<Scalar>* part, int count) {
+    return launch_scale_or_clear(part, count, scale.const_data_ptr<double>(),
+                                 bad.const_data_ptr<bool>(), c10::cuda::getCurrentCUDAStream());
+  });
 }
 
 }  // namespace

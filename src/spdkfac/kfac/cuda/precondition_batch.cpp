@@ -14,6 +14,7 @@
 
 #include "spdkfac/base/check.h"
 #include "spdkfac/kfac/cuda/gradient_kernels.h"
+#include "spdkfac/kfac/cuda/in_parts.h"
 #include "spdkfac/kfac/cuda/replayed.h"
 #include "spdkfac/kfac/precondition.h"
 #include "spdkfac/kfac/side_streams.h"
@@ -88,13 +89,13 @@ class PreconditionBatch::Impl {
     SPDKFAC_CHECK(gradients.size() == layers_.size(), "a gradient is missing");
     AT_DISPATCH_FLOATING_TYPES(joined_.scalar_type(), "PreconditionBatch", [&] {
       const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
-      in_parts(entries_of<scalar_t>(gradients, &Layer::joined), [&](const auto* part, int count) {
-        return launch_join_gradients(part, count, stream);
-      });
+      in_parts(
+          entries_of<scalar_t>(gradients, &Layer::joined), kJoinEntries,
+          [&](const auto* part, int count) { return launch_join_gradients(part, count, stream); });
       replayed_.run();
-      in_parts(entries_of<scalar_t>(gradients, &Layer::result), [&](const auto* part, int count) {
-        return launch_split_gradients(part, count, stream);
-      });
+      in_parts(
+          entries_of<scalar_t>(gradients, &Layer::result), kJoinEntries,
+          [&](const auto* part, int count) { return launch_split_gradients(part, count, stream); });
     });
     return inner_;
   }
@@ -133,14 +134,6 @@ class PreconditionBatch::Impl {
            .has_bias = columns + 1 == matrix.size(2)});
     }
     return entries;
-  }
-
-  template <class Scalar, class Launch>
-  static void in_parts(const std::vector<JoinEntry<Scalar>>& entries, const Launch& launch) {
-    for (std::size_t first = 0; first < entries.size(); first += kJoinEntries) {
-      const std::size_t count = std::min<std::size_t>(kJoinEntries, entries.size() - first);
-      C10_CUDA_CHECK(launch(entries.data() + first, static_cast<int>(count)));
-    }
   }
 
   // The layer with most work goes to the lane that has least to do, and so on. Those of a lane run
