@@ -92,7 +92,7 @@ void measure_bytes(benchmark::State& state, double bytes, const std::function<vo
   measure(state, "B/s", bytes, copied_bytes_per_second(), run);
 }
 
-// Dimensions of a step of ResNet-50: many of each, so that one launch has something to do.
+// Of a packed triangle of floats.
 double triangle_bytes(std::int64_t dim) {
   return 4 * static_cast<double>(dim) * static_cast<double>(dim + 1) / 2;
 }

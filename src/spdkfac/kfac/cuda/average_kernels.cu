@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "spdkfac/kfac/cuda/average_kernels.h"
+#include "spdkfac/kfac/cuda/kernel_parts.h"
 
 namespace spdkfac {
 namespace {
@@ -11,9 +12,7 @@ constexpr int kThreads = 256;
 constexpr int kBlocks = 128;
 
 template <class Entry>
-struct Entries {
-  Entry entry[kAverageEntries];
-};
+using AverageEntries = Entries<Entry, kAverageEntries>;
 
 // Elements before the part of `row` that starts at the diagonal.
 template <class Scalar>
@@ -26,7 +25,7 @@ __device__ std::int64_t sum_start(const AverageEntry<Scalar>& entry, std::int64_
 
 // One block per entry: is all of the diagonal finite?
 template <class Scalar>
-__global__ void check_kernel(Entries<AverageEntry<Scalar>> entries, double decay) {
+__global__ void check_kernel(AverageEntries<AverageEntry<Scalar>> entries, double decay) {
   const AverageEntry<Scalar>& entry = entries.entry[blockIdx.x];
   const auto scale = static_cast<Scalar>(entry.scale);
   int finite = 1;
@@ -43,7 +42,7 @@ __global__ void check_kernel(Entries<AverageEntry<Scalar>> entries, double decay
 
 // y per entry, rows shared out along x.
 template <class Scalar>
-__global__ void blend_kernel(Entries<AverageEntry<Scalar>> entries) {
+__global__ void blend_kernel(AverageEntries<AverageEntry<Scalar>> entries) {
   const AverageEntry<Scalar>& entry = entries.entry[blockIdx.y];
   const double taken = *entry.taken;
   if (taken == 0) return;
@@ -63,32 +62,19 @@ __global__ void blend_kernel(Entries<AverageEntry<Scalar>> entries) {
 
 // x per entry, groups along y.
 template <class Scalar>
-__global__ void diagonal_kernel(Entries<DiagonalEntry<Scalar>> entries) {
+__global__ void diagonal_kernel(AverageEntries<DiagonalEntry<Scalar>> entries) {
   const DiagonalEntry<Scalar>& entry = entries.entry[blockIdx.x];
-  __shared__ double partial[kThreads];
   const std::int64_t dim = entry.dim;
   for (std::int64_t group = blockIdx.y; group < entry.groups; group += gridDim.y) {
     double total = 0;
     for (std::int64_t index = threadIdx.x; index < dim; index += kThreads) {
       total += static_cast<double>(entry.matrices[(group * dim + index) * dim + index]);
     }
-    partial[threadIdx.x] = total;
-    for (int half = kThreads / 2; half > 0; half /= 2) {
-      __syncthreads();
-      if (static_cast<int>(threadIdx.x) < half) partial[threadIdx.x] += partial[threadIdx.x + half];
-    }
-    if (threadIdx.x == 0) {
-      entry.means[group] = static_cast<Scalar>(partial[0] / static_cast<double>(dim));
-    }
+    total = block_sum<kThreads>(total);
+    if (threadIdx.x == 0)
+      entry.means[group] = static_cast<Scalar>(total / static_cast<double>(dim));
     __syncthreads();
   }
-}
-
-template <class Entry>
-Entries<Entry> copied(const Entry* entries, int count) {
-  Entries<Entry> all{};
-  std::copy_n(entries, count, all.entry);
-  return all;
 }
 
 }  // namespace
@@ -96,7 +82,7 @@ Entries<Entry> copied(const Entry* entries, int count) {
 template <class Scalar>
 cudaError_t launch_average(const AverageEntry<Scalar>* entries, int count, double decay,
                            cudaStream_t stream) {
-  const Entries<AverageEntry<Scalar>> all = copied(entries, count);
+  const AverageEntries<AverageEntry<Scalar>> all = copied<kAverageEntries>(entries, count);
   check_kernel<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(all, decay);
   blend_kernel<<<dim3(kBlocks, static_cast<unsigned>(count)), kThreads, 0, stream>>>(all);
   return cudaGetLastError();
@@ -109,7 +95,7 @@ cudaError_t launch_diagonal_means(const DiagonalEntry<Scalar>* entries, int coun
   for (int index = 0; index < count; ++index) groups = std::max(groups, entries[index].groups);
   const auto rows = static_cast<unsigned>(std::min<std::int64_t>(groups, 1024));
   diagonal_kernel<<<dim3(static_cast<unsigned>(count), rows), kThreads, 0, stream>>>(
-      copied(entries, count));
+      copied<kAverageEntries>(entries, count));
   return cudaGetLastError();
 }
 

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-
 #include "spdkfac/kfac/cuda/gradient_kernels.h"
+#include "spdkfac/kfac/cuda/kernel_parts.h"
 
 namespace spdkfac {
 namespace {
 
 constexpr int kThreads = 256;
 constexpr int kBlocks = 64;  // that share an entry
-
-template <class Entry, int kCount>
-struct Entries {
-  Entry entry[kCount];
-};
 
 template <class Scalar>
 __global__ void scale_or_clear_kernel(Entries<GradientEntry<Scalar>, kGradientEntries> entries,
@@ -58,17 +52,6 @@ __global__ void join_kernel(Entries<JoinEntry<Scalar>, kJoinEntries> entries) {
   }
 }
 
-// The sum of a block's values, in its first thread.
-__device__ double block_sum(double value) {
-  __shared__ double partial[kThreads];
-  partial[threadIdx.x] = value;
-  for (int half = kThreads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (static_cast<int>(threadIdx.x) < half) partial[threadIdx.x] += partial[threadIdx.x + half];
-  }
-  return partial[0];
-}
-
 template <class Scalar>
 __global__ void inner_kernel(const Scalar* left, const Scalar* right, std::int64_t count,
                              double* partial) {
@@ -77,22 +60,15 @@ __global__ void inner_kernel(const Scalar* left, const Scalar* right, std::int64
        index += std::int64_t{kInnerParts} * kThreads) {
     sum += static_cast<double>(left[index]) * static_cast<double>(right[index]);
   }
-  sum = block_sum(sum);
+  sum = block_sum<kThreads>(sum);
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
 __global__ void add_parts_kernel(const double* partial, double* sum) {
   double own = 0;
   for (int index = threadIdx.x; index < kInnerParts; index += kThreads) own += partial[index];
-  own = block_sum(own);
+  own = block_sum<kThreads>(own);
   if (threadIdx.x == 0) *sum = own;
-}
-
-template <int kCount, class Entry>
-Entries<Entry, kCount> copied(const Entry* entries, int count) {
-  Entries<Entry, kCount> all{};
-  std::copy_n(entries, count, all.entry);
-  return all;
 }
 
 dim3 blocks_of(int count) { return dim3(kBlocks, static_cast<unsigned>(count)); }

@@ -23,8 +23,8 @@ struct JoinEntry {
   Scalar* joined;  // rows of `columns`, and one more with `has_bias`
   std::int32_t rows;
   std::int32_t columns;
-  std::int32_t
-      channels;  // of a row of the weight, if these lie side by side; 0: in the joined order
+  // Of a row of the weight, if these lie side by side; 0: it is in the order of the matrix.
+  std::int32_t channels;
   bool has_bias;
 };
 

@@ -15,6 +15,7 @@
 #include "spdkfac/base/check.h"
 #include "spdkfac/kfac/block_inverse.h"
 #include "spdkfac/kfac/cuda/inverse_kernels.h"
+#include "spdkfac/kfac/cuda/lanes.h"
 #include "spdkfac/kfac/cuda/replayed.h"
 #include "spdkfac/kfac/cuda/split_product.h"
 #include "spdkfac/kfac/side_streams.h"
@@ -24,8 +25,6 @@ namespace {
 
 // Dimensions are rounded up to this, so that more factors share a batch and products are aligned.
 constexpr std::int64_t kRounding = 64;
-// Batches run side by side on so many streams; each has a work space of cuBLAS.
-constexpr std::size_t kLanes = 4;
 // The grid's limit for matrices of a batch.
 constexpr std::int64_t kMaxBatch = 65535;
 
@@ -174,25 +173,23 @@ class InverseBatch::Impl {
     }
   }
 
-  // The most costly batch goes to the lane that has least to do, and so on.
+  // Batches of a lane run one after the other, and share room for the operands of one product.
   void spread() {
-    std::sort(batches_.begin(), batches_.end(),
-              [](const Batch& left, const Batch& right) { return left.cost() > right.cost(); });
-    std::array<double, kLanes> load{};
-    for (std::size_t index = 0; index < batches_.size(); ++index) {
-      const auto lane = static_cast<std::size_t>(
-          std::distance(load.begin(), std::min_element(load.begin(), load.end())));
-      const Batch& batch = batches_[index];
-      load[lane] += batch.cost();
-      lanes_[lane].push_back(index);
-      if (precision_ == Precision::kTf32 && batch.work.scalar_type() == at::kFloat &&
-          batch.padded >= 2 * kSplitRows) {
-        // Those of a lane run one after the other, and share room for the operands of one product.
+    std::vector<double> costs;
+    for (const Batch& batch : batches_) costs.push_back(batch.cost());
+    lanes_ = spread_over_lanes(costs);
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      std::int64_t room = 0;
+      for (const std::size_t index : lanes_[lane]) {
+        const Batch& batch = batches_[index];
+        if (precision_ != Precision::kTf32 || batch.work.scalar_type() != at::kFloat ||
+            batch.padded < 2 * kSplitRows) {
+          continue;
+        }
         const std::int64_t half = batch.padded / 2 + kInverseLeaf<float>;  // or less
-        const std::int64_t elements = 3 * half * batch.padded;
-        std::optional<SplitProduct>& split = splits_[lane];
-        if (!split || split->elements() < elements) split.emplace(elements, device_);
+        room = std::max(room, 3 * half * batch.padded);
       }
+      if (room > 0) splits_[lane].emplace(room, device_);
     }
   }
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <numeric>
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -15,6 +14,7 @@
 #include "spdkfac/base/check.h"
 #include "spdkfac/kfac/cuda/gradient_kernels.h"
 #include "spdkfac/kfac/cuda/in_parts.h"
+#include "spdkfac/kfac/cuda/lanes.h"
 #include "spdkfac/kfac/cuda/replayed.h"
 #include "spdkfac/kfac/precondition.h"
 #include "spdkfac/kfac/side_streams.h"
@@ -22,8 +22,6 @@
 namespace spdkfac {
 namespace {
 
-// Layers run side by side on so many streams; each has a work space of cuBLAS.
-constexpr std::size_t kLanes = 4;
 // Matrices begin at multiples of this many elements, as products like them.
 constexpr std::int64_t kAlignment = 64;
 
@@ -136,26 +134,19 @@ class PreconditionBatch::Impl {
     return entries;
   }
 
-  // The layer with most work goes to the lane that has least to do, and so on. Those of a lane run
-  // one after the other, and share room for what lies between their two products.
+  // Layers of a lane run one after the other, and share room for what lies between their two
+  // products.
   void spread() {
-    std::vector<std::size_t> order(layers_.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t left, std::size_t right) {
-      return layers_[left].work() > layers_[right].work();
-    });
-    std::array<double, kLanes> load{};
-    std::array<std::int64_t, kLanes> room{};
-    for (const std::size_t index : order) {
-      const auto lane = static_cast<std::size_t>(
-          std::distance(load.begin(), std::min_element(load.begin(), load.end())));
-      load[lane] += layers_[index].work();
-      room[lane] = std::max(room[lane], layers_[index].joined.numel());
-      lanes_[lane].push_back(index);
-    }
+    std::vector<double> work;
+    for (const Layer& layer : layers_) work.push_back(layer.work());
+    lanes_ = spread_over_lanes(work);
     for (std::size_t lane = 0; lane < kLanes; ++lane) {
       if (lanes_[lane].empty()) continue;
-      products_[lane] = at::empty({room[lane]}, joined_.options());
+      std::int64_t room = 0;
+      for (const std::size_t index : lanes_[lane]) {
+        room = std::max(room, layers_[index].joined.numel());
+      }
+      products_[lane] = at::empty({room}, joined_.options());
       for (const std::size_t index : lanes_[lane]) {
         Layer& layer = layers_[index];
         layer.product =

@@ -23,7 +23,6 @@ class SplitProduct {
                 double alpha) const;
 
   std::int64_t bytes() const { return static_cast<std::int64_t>(memory_.nbytes()); }
-  std::int64_t elements() const { return memory_.numel(); }
 
  private:
   void multiply_at_once(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right,
