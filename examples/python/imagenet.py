@@ -180,8 +180,10 @@ def main() -> None:
     cuda = torch.cuda.is_available()
     if "RANK" in os.environ:
         dist.init_process_group(options.backend or ("nccl" if cuda else "gloo"))
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if cuda else torch.device("cpu")
-    if cuda:
+    device = torch.device("cpu")
+    if cuda:  # with gloo, processes may share a GPU
+        local = int(os.environ.get("LOCAL_RANK", 0))
+        device = torch.device("cuda", local % torch.cuda.device_count())
         torch.cuda.set_device(device)
     torch.manual_seed(1)
     Trainer(options, device).run()

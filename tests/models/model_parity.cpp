@@ -4,9 +4,9 @@
 //   model_parity MODEL INPUT OUTPUT
 //
 // INPUT is a file of torch.save with a dict of tensors: `state.<name>` for every parameter and
-// buffer, `input`, whose precision the model takes, `target`, and `classes`. OUTPUT gets a dict for
-// torch.load: `modules` (names, in order), `train_output`, `eval_output`, `grad.<name>` of the mean
-// cross-entropy, and `buffer.<name>` after the training pass.
+// buffer, `input`, whose precision and device the model takes, `target`, and `classes`. OUTPUT gets
+// a dict for torch.load: `modules` (names, in order), `train_output`, `eval_output`, `grad.<name>`
+// of the mean cross-entropy, and `buffer.<name>` after the training pass.
 //
 // With `steps` in INPUT, a tensor of labels [steps, examples], and `input` [steps, examples, …],
 // the model takes that many steps of K-FAC over SGD instead, and OUTPUT gets `parameter.<name>`.
@@ -79,6 +79,7 @@ void take_steps(Model& model, const Tensors& given, Output& output) {
   torch::optim::SGD optimizer(model.parameters(),
                               torch::optim::SGDOptions(number("lr")).momentum(number("momentum")));
   KfacOptions options;
+  options.precision = Precision::kFp32;
   options.damping = number("damping");
   options.kl_clip = number("kl_clip");
   options.inverse_interval = given.at("inverse_interval").item<std::int64_t>();
@@ -124,7 +125,10 @@ void run(const std::string& name, const std::string& input_path, const std::stri
   const Tensors given = read(input_path);
   const torch::Tensor input = given.at("input");
   const auto model = make_model(name, {.classes = given.at("classes").item<std::int64_t>()});
-  model->to(input.scalar_type());
+  // On a GPU no tf32, and sums in one order: rounding would grow in the steps.
+  at::globalContext().setAllowTF32CuDNN(false);
+  at::globalContext().setDeterministicCuDNN(true);
+  model->to(input.device(), input.scalar_type());
   load_state(*model, given);
 
   Output output(c10::StringType::get(), c10::AnyType::get());

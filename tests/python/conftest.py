@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -10,13 +9,13 @@ import torch
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
-torch.set_num_threads(1)  # tests share few cores
-DEVICE = os.environ.get("SPDKFAC_TEST_DEVICE", "cpu")
+
+from devices import DEVICE, use_device
+
 NO_GPU = DEVICE == "cuda" and not torch.cuda.is_available()
 SKIPPED = 77  # what ctest takes for skipped
-if DEVICE == "cuda" and not NO_GPU:
-    torch.set_default_device("cuda")
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+if not NO_GPU:
+    use_device()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

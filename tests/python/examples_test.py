@@ -10,20 +10,25 @@ import sys
 from pathlib import Path
 
 import pytest
+from devices import DEVICE
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "python"
+on_cpu = pytest.mark.skipif(DEVICE != "cpu", reason="this example computes on the CPU alone")
 
 
 def run(*command: str | Path, folder: Path) -> str:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "0",
                    "GLOO_SOCKET_IFNAME": "lo"}
+    if DEVICE == "cpu":
+        environment["CUDA_VISIBLE_DEVICES"] = ""  # examples take a GPU when there is one
     done = subprocess.run([sys.executable, *map(str, command)], cwd=folder, env=environment,
                           capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
+@on_cpu
 def test_fashion_mnist_has_forty_lines_and_learns(tmp_path: Path) -> None:
     pytest.importorskip("torchvision")
     path = EXAMPLES / "fashion_mnist.py"
@@ -56,6 +61,7 @@ def test_imagenet_trains_with_sgd(tmp_path: Path) -> None:
     assert "epoch 1" in output
 
 
+@on_cpu
 def test_planning_walks_through(tmp_path: Path) -> None:
     output = run(EXAMPLES / "planning.py", folder=tmp_path)
     assert "auto" in output and (tmp_path / "planning.html").exists()

@@ -14,7 +14,7 @@ from pathlib import Path
 from failure_worker import COMM_ERROR
 
 WORKER = Path(__file__).with_name("failure_worker.py")
-SECONDS = 90
+SECONDS = 150
 
 
 def free_port() -> int:
@@ -24,10 +24,12 @@ def free_port() -> int:
         return port
 
 
-def wait_for(files: list[Path]) -> None:
+def wait_for(files: list[Path], processes: list[subprocess.Popen[str]]) -> None:
     end = time.monotonic() + SECONDS
     while not all(file.exists() for file in files):
         assert time.monotonic() < end, "the processes do not train"
+        for process in processes:
+            assert process.poll() is None, process.communicate()[0]
         time.sleep(0.1)
 
 
@@ -41,7 +43,7 @@ def test_a_killed_process_ends_the_others_with_an_error(tmp_path: Path) -> None:
         processes.append(subprocess.Popen([sys.executable, WORKER, tmp_path / "ready"],
                                           env=environment, stdout=subprocess.PIPE, text=True))
     try:
-        wait_for([tmp_path / f"ready.{rank}" for rank in range(3)])
+        wait_for([tmp_path / f"ready.{rank}" for rank in range(3)], processes)
         processes[2].send_signal(signal.SIGKILL)
         for process in processes[:2]:
             output, _ = process.communicate(timeout=SECONDS)

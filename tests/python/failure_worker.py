@@ -10,8 +10,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import torch
 import torch.distributed as dist
+from devices import use_device
 from nets import batch, kfac_over_sgd, small_net, train
 
 import spdkfac
@@ -21,7 +21,7 @@ COMM_ERROR = 7
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
+    use_device()
     dist.init_process_group("gloo")
     model = small_net()
     optimizer = kfac_over_sgd(model, timeout=20)

@@ -59,11 +59,11 @@ def loss_of(model: nn.Module, data: Batch) -> torch.Tensor:
 
 
 def kfac_over_sgd(model: nn.Module, lr: float = 0.05, momentum: float = 0.9,
-                  **options: Any) -> spdkfac.SPDKFACOptimizer:
+                  foreach: bool | None = None, **options: Any) -> spdkfac.SPDKFACOptimizer:
     """SPDKFACOptimizer without its warning about other layers."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="spdkfac: K-FAC covers")
-        sgd = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
+        sgd = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum, foreach=foreach)
         return spdkfac.SPDKFACOptimizer(sgd, model, **options)
 
 

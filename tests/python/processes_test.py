@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes under torchrun, with gloo."""
+"""Processes under torchrun, with gloo; on a GPU they share it, and one has nccl."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nets import batch, difference, flat, joined, kfac_over_sgd, loss_of, small_
 
 WORKER = Path(__file__).with_name("worker.py")
 STEPS = 4
-SECONDS = 200
+SECONDS = 300
 ALGORITHMS = ["spd-kfac", "d-kfac", "mpd-kfac", "naive", "optimal-fusion", "owner-reduce",
               "owner-precondition", "owner-blocks", "auto"]
 Results = dict[str, dict[str, object]]
@@ -22,17 +22,17 @@ Results = dict[str, dict[str, object]]
 
 def torchrun(processes: int, *arguments: str | Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "0",
-                   "GLOO_SOCKET_IFNAME": "lo"}
+                   "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
     subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone",
                     f"--nproc-per-node={processes}", *map(str, arguments)], env=environment,
                    stdin=subprocess.DEVNULL, timeout=SECONDS, check=True)
 
 
-def run(folder: Path, processes: int, cases: list[str], device: str = "cpu") -> Results:
+def run(folder: Path, processes: int, cases: list[str], backend: str = "gloo") -> Results:
     """One start of the processes for all cases: loading torch takes longer than they do."""
     out = folder / f"{processes}.pt"
-    torchrun(processes, WORKER, *cases, "--out", out, "--device", device)
-    results: Results = torch.load(out, weights_only=True)
+    torchrun(processes, WORKER, *cases, "--out", out, "--backend", backend)
+    results: Results = torch.load(out, map_location="cpu", weights_only=True)
     return results
 
 
@@ -134,8 +134,11 @@ def test_loss_scaling_changes_nothing(two: Results) -> None:
     assert two["overflow:own"]["counters"]["steps"] == STEPS  # type: ignore[index]
 
 
-def test_state_goes_on(two: Results) -> None:
-    assert two["resumed"]["same"] and two["resumed"]["difference"] == 0
+def test_state_goes_on(two: Results, device: torch.device) -> None:
+    apart = two["resumed"]["difference"]
+    assert two["resumed"]["same"] and isinstance(apart, float)
+    # On a GPU torch may add in another order, here in double precision.
+    assert apart <= (0 if device.type == "cpu" else 1e-9)
 
 
 def test_parameters_are_those_of_the_first_process(two: Results) -> None:
@@ -152,9 +155,10 @@ def test_mistakes_are_named(two: Results, case: str, message: str) -> None:
 
 
 @pytest.mark.gpu
-def test_two_processes_share_a_gpu(tmp_path: Path) -> None:
-    if not torch.cuda.is_available():
-        pytest.skip("no GPU here")
-    cases = ["own:spd-kfac", "own:owner-blocks", "ddp:spd-kfac", "scaled:own"]
-    for result in run(tmp_path, 2, cases, "cuda").values():
-        check(result, alone(2))
+def test_one_process_with_nccl_is_one_process(tmp_path: Path, device: torch.device) -> None:
+    if device.type != "cuda":
+        pytest.skip("NCCL needs SPDKFAC_TEST_DEVICE=cuda")
+    # NCCL refuses two processes on one GPU.
+    for result in run(tmp_path, 1, ["own:spd-kfac", "ddp:spd-kfac", "scaled:ddp"], "nccl").values():
+        assert result["sent"] == 0
+        check(result, alone(1))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains small networks on the processes of torchrun, for processes_test.py.
 
-Usage: torchrun … worker.py CASE… --out FILE; the first process writes the parameters of each case.
+Usage: torchrun … worker.py CASE… --out FILE [--backend NAME]; the first process writes the
+parameters of each case.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
 import torch.distributed as dist
+from devices import DEVICE, use_device
 from nets import SmallNet, batch, flat, kfac_over_sgd, loss_of, small_net
 from torch.nn.parallel import DistributedDataParallel
 
@@ -29,10 +31,10 @@ Result = dict[str, object]
 
 def finish(model: SmallNet, optimizer: spdkfac.SPDKFACOptimizer) -> Result:
     """What the first process reports; all must have the same parameters."""
-    mine = flat(model)  # on the host
+    mine = flat(model).to(DEVICE)  # nccl takes nothing else
     every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
     dist.all_gather(every, mine)
-    return {"parameters": mine, "same": all(torch.equal(each, mine) for each in every),
+    return {"parameters": mine.cpu(), "same": all(torch.equal(each, mine) for each in every),
             "plan": optimizer.plan.digest if optimizer.plan else "",
             "messages": len(optimizer.plan.messages) if optimizer.plan else 0,
             "sent": optimizer.sent_bytes, "counters": optimizer.counters}
@@ -72,7 +74,7 @@ def scaled(*, ddp: bool, overflow: bool = False) -> Result:
     """With a GradScaler; a first batch may overflow in one process."""
     module = small_net()
     model = DistributedDataParallel(module) if ddp else module
-    scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+    scaler = torch.amp.GradScaler(DEVICE, init_scale=256.0)
     optimizer = kfac_over_sgd(model, scaler=scaler)
     for step in range(-1 if overflow else 0, STEPS):
         optimizer.zero_grad()
@@ -155,12 +157,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("cases", nargs="+")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--backend", default="gloo")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    torch.set_default_device(options.device)
-    dist.init_process_group("gloo")
+    use_device()
+    dist.init_process_group(options.backend)
     results = {name: case(name) for name in options.cases}
     if dist.get_rank() == 0:
         torch.save(results, options.out)
