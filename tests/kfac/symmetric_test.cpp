@@ -164,6 +164,38 @@ TEST(Symmetric, EmptyProductLeavesTheSum) {
   EXPECT_TRUE(at::equal(upper(sum), upper(at::ones_like(sum))));
 }
 
+// More matrices than one kernel takes, of all sizes; the scales are powers of two: exact.
+TEST(Symmetric, AMessagePacksAsItsTrianglesAlone) {
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    std::vector<Triangle> triangles;
+    std::vector<at::Tensor> expected;
+    std::int64_t elements = 0;
+    for (std::int64_t i = 0; i < 70; ++i) elements += packed_size(1 + i % 3, 1 + 9 * i);
+    const at::Tensor message = at::full({elements}, kNan, test_options(type));
+    std::int64_t offset = 0;
+    for (std::int64_t i = 0; i < 70; ++i) {
+      const std::int64_t groups = 1 + i % 3;
+      const std::int64_t d = 1 + 9 * i;
+      const at::Tensor matrix = to_device(poison_lower(normal(20 + i, {groups, d, d})), type);
+      const double scale = i % 2 == 0 ? 1 : 0.25;
+      triangles.push_back({matrix, message.narrow(0, offset, packed_size(groups, d)), scale});
+      expected.push_back(packed_reference(matrix) * scale);
+      offset += packed_size(groups, d);
+    }
+    pack_upper(triangles);
+    EXPECT_TRUE(at::equal(to_host(message), at::cat(expected)));
+  }
+  pack_upper(std::vector<Triangle>{});
+}
+
+TEST(Symmetric, TrianglesOfAMessageAgreeInType) {
+  const at::Tensor floats = at::zeros({2, 2}, test_options(at::kFloat));
+  const at::Tensor doubles = at::zeros({2, 2}, test_options(at::kDouble));
+  EXPECT_THROW(pack_upper({{floats, at::zeros({3}, floats.options())},
+                           {doubles, at::zeros({3}, doubles.options())}}),
+               InternalError);
+}
+
 TEST(Symmetric, OneMatrixWithoutGroupsPacksAndUnpacks) {
   const at::Tensor matrix =
       at::tensor({1, 2, 3, 0, 4, 5, 0, 0, 6}, test_options(at::kFloat)).view({3, 3});

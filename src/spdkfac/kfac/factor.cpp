@@ -28,7 +28,7 @@ at::Tensor rows(const at::Tensor& tensor) { return tensor.reshape({-1, tensor.si
 // Patches that stay in a core's cache until their product is done.
 constexpr Bytes kCachedPatches = 1 * kMebibyte;
 // Images of fewer pixels are copied together on the CPU: products of short rows are slow.
-constexpr std::int64_t kPixelsInPlace = 64;
+constexpr std::int64_t kPixelsInPlace = 512;
 
 bool in_channels_last(const at::Tensor& images) {
   return images.is_contiguous(at::MemoryFormat::ChannelsLast);

@@ -17,12 +17,20 @@ namespace {
 // Block rows of the upper triangle, each one product from its diagonal on: narrower ones save more
 // of the lower half but run slower. Measured with benchmarks/kfac/symmetric_bench.cpp.
 constexpr std::int64_t kGramBlock = 192;
+// Of long rows, whose products have enough work in narrow blocks too.
+constexpr std::int64_t kLongRowsGramBlock = 96;
+constexpr std::int64_t kLongRows = 256;
 // On a GPU, where only large products are fast.
 constexpr std::int64_t kGpuGramBlock = 1024;
 // Shorter rows are one product: there writing the result takes longer than computing it.
 constexpr std::int64_t kGramColumns = 64;
 // Rows that one block of unpacking's transposition takes, so that its columns stay in the cache.
 constexpr std::int64_t kMirrorBlock = 32;
+
+std::int64_t gram_block(const at::Tensor& rows) {
+  if (!rows.is_cpu()) return kGpuGramBlock;
+  return rows.size(1) < kLongRows ? kGramBlock : kLongRowsGramBlock;
+}
 
 std::int64_t groups_of(const at::Tensor& matrix) { return matrix.dim() == 3 ? matrix.size(0) : 1; }
 
@@ -100,8 +108,7 @@ void add_gram(const at::Tensor& rows, double scale, at::Tensor sum, bool overwri
   const std::int64_t dim = rows.size(0);
   SPDKFAC_CHECK(rows.dim() == 2 && sum.dim() == 2 && sum.size(0) == dim && sum.size(1) == dim,
                 fmt::format("add_gram: {} rows into {}", dim, sum.dim() == 2 ? sum.size(0) : -1));
-  std::int64_t block = rows.is_cpu() ? kGramBlock : kGpuGramBlock;
-  if (rows.size(1) < kGramColumns) block = dim;
+  const std::int64_t block = rows.size(1) < kGramColumns ? dim : gram_block(rows);
   const bool rounded =
       rows.is_cuda() && rows.scalar_type() == at::kFloat && PrecisionGuard::rounds_to_bf16();
   const at::Tensor operand = rounded ? rows.to(at::kBFloat16) : rows;
@@ -138,10 +145,23 @@ void mirror_upper(at::Tensor matrix) {
 }
 
 void pack_upper(const at::Tensor& matrix, at::Tensor packed, double scale) {
-  check_packed(packed, matrix);
-  if (matrix.is_cuda()) return pack_upper_cuda(matrix, packed, scale);
-  AT_DISPATCH_FLOATING_TYPES(matrix.scalar_type(), "pack_upper", [&] {
-    pack(matrix, packed.mutable_data_ptr<scalar_t>(), static_cast<scalar_t>(scale));
+  pack_upper({{matrix, packed, scale}});
+}
+
+void pack_upper(const std::vector<Triangle>& triangles) {
+  if (triangles.empty()) return;
+  const at::Tensor& first = triangles.front().matrix;
+  for (const Triangle& one : triangles) {
+    check_packed(one.packed, one.matrix);
+    SPDKFAC_CHECK(
+        one.matrix.scalar_type() == first.scalar_type() && one.matrix.device() == first.device(),
+        "triangles of one message differ in type or device");
+  }
+  if (first.is_cuda()) return pack_upper_cuda(triangles);
+  AT_DISPATCH_FLOATING_TYPES(first.scalar_type(), "pack_upper", [&] {
+    for (const Triangle& one : triangles) {
+      pack(one.matrix, one.packed.mutable_data_ptr<scalar_t>(), static_cast<scalar_t>(one.scale));
+    }
   });
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <vector>
+
 #include <ATen/core/Tensor.h>
 
 namespace spdkfac {
@@ -20,6 +22,14 @@ void mirror_upper(at::Tensor matrix);
 // of groups·d(d+1)/2 elements of the same type and device, in one pass. No temporary of the
 // matrix's size.
 void pack_upper(const at::Tensor& matrix, at::Tensor packed, double scale = 1);
+
+// The triangles of a whole message, of one type and device: on a GPU one kernel (for up to 64).
+struct Triangle {
+  at::Tensor matrix;
+  at::Tensor packed;
+  double scale = 1;
+};
+void pack_upper(const std::vector<Triangle>& triangles);
 
 // The reverse; writes both triangles.
 void unpack_upper(const at::Tensor& packed, at::Tensor matrix);

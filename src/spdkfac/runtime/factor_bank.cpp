@@ -99,38 +99,55 @@ double FactorBank::scale_of(FactorId id) const {
   return example_scale(options_.convention, id.side, states_[id.layer].factor(id.side).examples);
 }
 
-void FactorBank::pack(FactorId id, at::Tensor packed) {
-  if (!states_[id.layer].ready() || !factor(id).summed) {
-    packed.fill_(std::numeric_limits<double>::quiet_NaN());
-    return;
+void FactorBank::pack(const std::vector<Packed>& factors) {
+  std::vector<Triangle> triangles;
+  for (const Packed& one : factors) {
+    const auto [layer, side] = one.id;
+    if (!states_[layer].ready() || !factor(one.id).summed) {
+      at::Tensor(one.triangles).fill_(std::numeric_limits<double>::quiet_NaN());
+    } else {
+      triangles.push_back({factor(one.id).sum, one.triangles, scale_of(one.id)});
+    }
   }
-  const StepTrace::Span span(trace_, Category::kFactorComp, "pack", states_[id.layer].layer().name,
-                             packed.device());
-  pack_upper(factor(id).sum, packed, scale_of(id));
+  if (triangles.empty()) return;
+  const StepTrace::Span span(trace_, Category::kFactorComp, "pack",
+                             states_[factors.front().id.layer].layer().name,
+                             triangles.front().packed.device());
+  pack_upper(triangles);
 }
 
 void FactorBank::average(const std::vector<FactorId>& ids) {
-  if (ids.empty()) return;
-  const auto average_some = [&](const std::vector<FactorId>& some, const char* name,
-                                const std::string& layer) {
-    const StepTrace::Span span(trace_, Category::kFactorComp, name, layer,
-                               factor(some.front()).sum.device());
-    std::vector<RunningAverage::Addition> additions;
-    for (const FactorId id : some) {
-      additions.push_back({&*factor(id).average, factor(id).sum, scale_of(id)});
-    }
-    note_averages(some, RunningAverage::add_all(additions));
-  };
-  if (factor(ids.front()).sum.is_cuda()) return average_some(ids, "average", "");
+  std::vector<RunningAverage::Addition> additions;
   for (const FactorId id : ids) {
-    average_some({id}, average_name(id.side), states_[id.layer].layer().name);
+    additions.push_back({&*factor(id).average, factor(id).sum, scale_of(id)});
   }
+  add_to_averages(ids, additions);
 }
 
-void FactorBank::average_packed(FactorId id, const at::Tensor& packed, int world) {
-  const StepTrace::Span span(trace_, Category::kFactorComp, average_name(id.side),
-                             states_[id.layer].layer().name, packed.device());
-  note_averages({id}, factor(id).average->add_packed(packed, 1.0 / world));
+void FactorBank::average_packed(const std::vector<Packed>& factors, int world) {
+  std::vector<FactorId> ids;
+  std::vector<RunningAverage::Addition> additions;
+  for (const Packed& one : factors) {
+    ids.push_back(one.id);
+    additions.push_back({&*factor(one.id).average, one.triangles, 1.0 / world, /*packed=*/true});
+  }
+  add_to_averages(ids, additions);
+}
+
+// On a GPU all at once.
+void FactorBank::add_to_averages(const std::vector<FactorId>& ids,
+                                 const std::vector<RunningAverage::Addition>& additions) {
+  if (ids.empty()) return;
+  const at::Device device = additions.front().sum.device();
+  if (device.is_cuda()) {
+    const StepTrace::Span span(trace_, Category::kFactorComp, "average", "", device);
+    return note_averages(ids, RunningAverage::add_all(additions));
+  }
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const StepTrace::Span span(trace_, Category::kFactorComp, average_name(ids[i].side),
+                               states_[ids[i].layer].layer().name, device);
+    note_averages({ids[i]}, RunningAverage::add_all({additions[i]}));
+  }
 }
 
 std::string FactorBank::text_of(FactorId id) const {

@@ -51,12 +51,16 @@ class FactorBank {
   void add_held(FactorId id);
   void clear();
 
-  // This batch's factor as packed triangles; NaN where it was not captured, so that no rank takes
-  // it in.
-  void pack(FactorId id, at::Tensor packed);
+  // This batch's factors as packed triangles, those of a message at once; NaN where one was not
+  // captured, so that no rank takes it in.
+  struct Packed {
+    FactorId id;
+    at::Tensor triangles;
+  };
+  void pack(const std::vector<Packed>& factors);
   // Averages in this batch's factors, or the sum of those of `world` ranks.
   void average(const std::vector<FactorId>& ids);
-  void average_packed(FactorId id, const at::Tensor& packed, int world);
+  void average_packed(const std::vector<Packed>& factors, int world);
   // Says once that a layer with a gradient was not captured.
   void note_missing(std::size_t layer);
 
@@ -86,6 +90,8 @@ class FactorBank {
   const FactorState& factor(FactorId id) const { return states_[id.layer].factor(id.side); }
   void add(FactorId id, const Held& call);
   double scale_of(FactorId id) const;
+  void add_to_averages(const std::vector<FactorId>& ids,
+                       const std::vector<RunningAverage::Addition>& additions);
   // `finite` has an element for each factor.
   void note_averages(const std::vector<FactorId>& ids, const at::Tensor& finite);
   // `failures` and `kept` have elements for each group of each factor.

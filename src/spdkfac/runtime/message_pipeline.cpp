@@ -22,8 +22,8 @@ std::int64_t aligned(std::int64_t elements) {
 }  // namespace
 
 MessagePipeline::MessagePipeline(const Plan& plan, const ModelSpec& model,
-                                 Communicator& communicator)
-    : communicator_(communicator) {
+                                 Communicator& communicator, Fill fill)
+    : communicator_(communicator), fill_(std::move(fill)) {
   std::int64_t offset = 0;
   for (const Message& message : plan.messages) {
     std::int64_t inside = offset;
@@ -66,7 +66,7 @@ bool MessagePipeline::is_ready(const Member& member) const {
 void MessagePipeline::ready(const Member& member) {
   Place& where = places_[index_of(member)];
   SPDKFAC_CHECK(!std::exchange(where.ready, true), "a tensor is ready twice in a step");
-  --messages_[where.message].missing;
+  if (--messages_[where.message].missing == 0) fill_(messages_[where.message].message);
   for (; next_ < messages_.size() && messages_[next_].missing == 0; ++next_) {
     messages_[next_].work = launch(messages_[next_]);
   }

@@ -19,14 +19,16 @@ namespace spdkfac {
 // same sequence however its computation goes.
 class MessagePipeline {
  public:
+  // What writes those members of a message that come together; called when all are ready.
+  using Fill = std::function<void(const Message&)>;
   // The pipeline lies in `memory`, a buffer of at least elements() that others may use between
   // steps.
-  MessagePipeline(const Plan& plan, const ModelSpec& model, Communicator& communicator);
+  MessagePipeline(const Plan& plan, const ModelSpec& model, Communicator& communicator, Fill fill);
   static std::int64_t elements(const Plan& plan);
   void use_memory(const at::Tensor& memory);
 
   bool contains(const Member& member) const { return index_.contains(key(member)); }
-  // Where a member's elements go; they must be there before ready().
+  // Where a member's elements go; they must be there before ready(), or `fill` writes them.
   at::Tensor slot(const Member& member) const;
   // Marks a member and launches what may leave now. Once per step.
   void ready(const Member& member);
@@ -62,6 +64,7 @@ class MessagePipeline {
   Work launch(const Launch& launch) const;
 
   Communicator& communicator_;
+  Fill fill_;
   std::vector<Launch> messages_;
   std::map<Key, std::size_t> index_;  // into places_
   std::vector<Place> places_;

@@ -119,9 +119,29 @@ bool StepSchedule::complete(const Member& member) const {
 }
 
 void StepSchedule::leave_if_complete(const Member& member) {
-  if (!complete(member)) return;
-  fill(member);
+  if (complete(member)) leave(member);
+}
+
+// Gradients are copied at once; factors wait for those that share their message.
+void StepSchedule::leave(const Member& member) {
+  if (member.kind == TensorKind::kGradient) {
+    const std::size_t layer = bank_layer(member.layer);
+    fill_gradient(layer, step().pipeline->slot(member));
+    versions_[layer] = gradient_versions(layer);
+  }
   step().pipeline->ready(member);
+}
+
+void StepSchedule::pack_factors(const Message& message) {
+  std::vector<FactorBank::Packed> factors;
+  for (const Member& member : message.members) {
+    if (is_factor(member)) factors.push_back(packed(member));
+  }
+  bank_.pack(factors);
+}
+
+FactorBank::Packed StepSchedule::packed(const Member& member) const {
+  return {{bank_layer(member.layer), side_of(member)}, current_->pipeline->slot(member)};
 }
 
 // Naive: A may leave when the forward pass has ended, which the first gradient shows.
@@ -131,17 +151,6 @@ void StepSchedule::release_naive() {
   for (std::size_t layer = 0; layer < order_.size(); ++layer) {
     const Member member{TensorKind::kFactorA, static_cast<int>(layer)};
     if (step().pipeline->contains(member)) leave_if_complete(member);
-  }
-}
-
-void StepSchedule::fill(const Member& member) {
-  const at::Tensor slot = step().pipeline->slot(member);
-  if (is_factor(member)) {
-    bank_.pack({bank_layer(member.layer), side_of(member)}, slot);
-  } else {
-    const std::size_t layer = bank_layer(member.layer);
-    fill_gradient(layer, slot);
-    versions_[layer] = gradient_versions(layer);
   }
 }
 
@@ -175,9 +184,7 @@ void StepSchedule::send_rest() {
 void StepSchedule::send(const Message& message) {
   MessagePipeline& pipeline = *step().pipeline;
   for (const Member& member : message.members) {
-    if (pipeline.is_ready(member)) continue;
-    fill(member);
-    pipeline.ready(member);
+    if (!pipeline.is_ready(member)) leave(member);
   }
 }
 
@@ -221,11 +228,11 @@ void StepSchedule::receive(std::size_t index) {
   const Message& message = pipeline.message(index);
   if (message.route.root && *message.route.root != communicator_.rank()) return;
   if (!synchronized_) receive_gradients(message);
+  std::vector<FactorBank::Packed> factors;
   for (const Member& member : message.members) {
-    if (!is_factor(member)) continue;
-    bank_.average_packed({bank_layer(member.layer), side_of(member)}, pipeline.slot(member),
-                         communicator_.size());
+    if (is_factor(member)) factors.push_back(packed(member));
   }
+  bank_.average_packed(factors, communicator_.size());
 }
 
 void StepSchedule::receive_gradients(const Message& message) {

@@ -102,7 +102,9 @@ class StepSchedule {
   bool complete(const Member& member) const;
   void leave_if_complete(const Member& member);
   void release_naive();
-  void fill(const Member& member);
+  void leave(const Member& member);
+  FactorBank::Packed packed(const Member& member) const;
+  void pack_factors(const Message& message);
   void send(const Message& message);
   void send_rest();
   void wait_for(std::size_t message);

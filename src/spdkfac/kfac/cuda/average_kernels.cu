@@ -3,24 +3,23 @@
 
 #include "spdkfac/kfac/cuda/average_kernels.h"
 #include "spdkfac/kfac/cuda/kernel_parts.h"
+#include "spdkfac/kfac/cuda/triangle_lines.h"
 
 namespace spdkfac {
 namespace {
 
 constexpr int kThreads = 256;
-// Blocks that share a factor's rows; those of small factors have nothing to do.
-constexpr int kBlocks = 128;
 
 template <class Entry>
 using AverageEntries = Entries<Entry, kAverageEntries>;
 
-// Elements before the part of `row` that starts at the diagonal.
+// Where the diagonal's element of a row lies.
 template <class Scalar>
 __device__ std::int64_t sum_start(const AverageEntry<Scalar>& entry, std::int64_t group,
                                   std::int64_t row) {
   const std::int64_t dim = entry.dim;
-  return entry.packed ? group * (dim * (dim + 1) / 2) + row * dim - row * (row - 1) / 2
-                      : (group * dim + row) * dim + row;
+  return entry.packed ? group * (dim * (dim + 1) / 2) + packed_row(row, dim)
+                      : group * dim * dim + matrix_row(row, dim);
 }
 
 // One block per entry: is all of the diagonal finite?
@@ -40,24 +39,28 @@ __global__ void check_kernel(AverageEntries<AverageEntry<Scalar>> entries, doubl
   if (finite != 0) *entry.weight = 1 - decay;
 }
 
-// y per entry, rows shared out along x.
+// One warp per piece of a line.
 template <class Scalar>
-__global__ void blend_kernel(AverageEntries<AverageEntry<Scalar>> entries) {
-  const AverageEntry<Scalar>& entry = entries.entry[blockIdx.y];
+__global__ void blend_kernel(AverageEntries<AverageEntry<Scalar>> entries,
+                             LineBlocks<kAverageEntries> blocks) {
+  const int index = blocks.entry();
+  const AverageEntry<Scalar>& entry = entries.entry[index];
+  const LinePiece piece(blocks.piece(index), entry.dim);
   const double taken = *entry.taken;
-  if (taken == 0) return;
+  if (piece.group >= entry.groups || taken == 0) return;
   const auto keep = static_cast<Scalar>(1 - taken);
   const auto take = static_cast<Scalar>(taken * entry.scale);
-  const std::int64_t dim = entry.dim;
-  for (std::int64_t index = blockIdx.x; index < entry.groups * dim; index += kBlocks) {
-    const std::int64_t group = index / dim;
-    const std::int64_t row = index % dim;
-    const Scalar* const from = entry.sum + sum_start(entry, group, row);
-    Scalar* const to = entry.mean + (group * dim + row) * dim + row;
-    for (std::int64_t column = threadIdx.x; column < dim - row; column += kThreads) {
-      to[column] = keep * to[column] + take * from[column];
-    }
-  }
+  const LinePlaces from = piece.places([&](int row) { return sum_start(entry, piece.group, row); });
+  const LinePlaces to = piece.places(
+      [&](int row) { return piece.group * entry.dim * entry.dim + matrix_row(row, entry.dim); });
+  Scalar sums[kEach];
+  Scalar means[kEach];
+  piece.each([&](int which, int at) {
+    sums[which] = entry.sum[from[at]];
+    means[which] = entry.mean[to[at]];
+  });
+  piece.each(
+      [&](int which, int at) { entry.mean[to[at]] = keep * means[which] + take * sums[which]; });
 }
 
 // x per entry, groups along y.
@@ -84,7 +87,8 @@ cudaError_t launch_average(const AverageEntry<Scalar>* entries, int count, doubl
                            cudaStream_t stream) {
   const AverageEntries<AverageEntry<Scalar>> all = copied<kAverageEntries>(entries, count);
   check_kernel<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(all, decay);
-  blend_kernel<<<dim3(kBlocks, static_cast<unsigned>(count)), kThreads, 0, stream>>>(all);
+  const LineBlocks<kAverageEntries> blocks = line_blocks<kAverageEntries>(entries, count);
+  blend_kernel<<<blocks.first[count], dim3(kWarp, kWarps), 0, stream>>>(all, blocks);
   return cudaGetLastError();
 }
 

@@ -7,6 +7,7 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include "spdkfac/base/check.h"
+#include "spdkfac/kfac/cuda/in_parts.h"
 #include "spdkfac/kfac/cuda/symmetric_kernels.h"
 
 namespace spdkfac {
@@ -27,13 +28,25 @@ SquareBatch shape_of(const at::Tensor& matrix) {
 
 }  // namespace
 
-void pack_upper_cuda(const at::Tensor& matrix, at::Tensor packed, double scale) {
-  if (matrix.numel() == 0) return;
-  const c10::cuda::CUDAGuard guard(matrix.device());
-  AT_DISPATCH_FLOATING_TYPES(matrix.scalar_type(), "pack_upper", [&] {
-    C10_CUDA_CHECK(launch_pack_upper(
-        matrix.const_data_ptr<scalar_t>(), shape_of(matrix), static_cast<scalar_t>(scale),
-        packed.mutable_data_ptr<scalar_t>(), c10::cuda::getCurrentCUDAStream()));
+void pack_upper_cuda(const std::vector<Triangle>& triangles) {
+  const at::Tensor& first = triangles.front().matrix;
+  const c10::cuda::CUDAGuard guard(first.device());
+  AT_DISPATCH_FLOATING_TYPES(first.scalar_type(), "pack_upper", [&] {
+    std::vector<PackEntry<scalar_t>> entries;
+    for (const Triangle& one : triangles) {
+      if (one.matrix.numel() == 0) continue;
+      const SquareBatch shape = shape_of(one.matrix);
+      entries.push_back({.matrix = one.matrix.const_data_ptr<scalar_t>(),
+                         .packed = one.packed.mutable_data_ptr<scalar_t>(),
+                         .group_stride = shape.group_stride,
+                         .row_stride = shape.row_stride,
+                         .scale = static_cast<scalar_t>(one.scale),
+                         .groups = static_cast<std::int32_t>(shape.groups),
+                         .dim = static_cast<std::int32_t>(shape.dim)});
+    }
+    in_parts(entries, kPackEntries, [&](const auto* part, int size) {
+      return launch_pack_upper(part, size, c10::cuda::getCurrentCUDAStream());
+    });
   });
 }
 

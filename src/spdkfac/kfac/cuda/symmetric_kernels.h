@@ -15,10 +15,22 @@ struct SquareBatch {
   std::int64_t row_stride = 0;
 };
 
-// Both queue one kernel on `stream` and return its launch status.
+// Matrices whose scaled upper triangles are packed.
 template <class Scalar>
-cudaError_t launch_pack_upper(const Scalar* matrix, SquareBatch shape, Scalar scale, Scalar* packed,
-                              cudaStream_t stream);
+struct PackEntry {
+  const Scalar* matrix;
+  Scalar* packed;
+  std::int64_t group_stride;
+  std::int64_t row_stride;
+  Scalar scale;
+  std::int32_t groups;
+  std::int32_t dim;
+};
+constexpr int kPackEntries = 64;
+
+// Both queue one kernel on `stream` and return its launch status. At most kPackEntries.
+template <class Scalar>
+cudaError_t launch_pack_upper(const PackEntry<Scalar>* entries, int count, cudaStream_t stream);
 template <class Scalar>
 cudaError_t launch_unpack_upper(const Scalar* packed, SquareBatch shape, Scalar* matrix,
                                 cudaStream_t stream);

@@ -18,7 +18,7 @@ namespace {
 
 }  // namespace
 
-void pack_upper_cuda(const at::Tensor&, at::Tensor, double) { fail(); }
+void pack_upper_cuda(const std::vector<Triangle>&) { fail(); }
 void unpack_upper_cuda(const at::Tensor&, at::Tensor) { fail(); }
 at::Tensor average_cuda(const std::vector<CudaAverage>&, double) { fail(); }
 at::Tensor diagonal_means_cuda(const std::vector<at::Tensor>&) { fail(); }
