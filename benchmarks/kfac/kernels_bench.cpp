@@ -46,13 +46,11 @@ double best_seconds(const std::function<void()>& run) {
   return best;
 }
 
-double copied_bytes_per_second() {
-  static const double rate = [] {
-    const at::Tensor from = at::ones({1 << 28}, kFloats);
-    at::Tensor to = at::empty_like(from);
-    return 2 * static_cast<double>(from.nbytes()) / best_seconds([&] { to.copy_(from); });
-  }();
-  return rate;
+// A plain copy that moves as many bytes in all.
+double copied_bytes_per_second(double bytes) {
+  const at::Tensor from = at::ones({static_cast<std::int64_t>(bytes / 8)}, kFloats);
+  at::Tensor to = at::empty_like(from);
+  return bytes / best_seconds([&] { to.copy_(from); });
 }
 
 double flops_per_second(Precision precision) {
@@ -93,7 +91,7 @@ void measure(benchmark::State& state, const char* unit, double amount, double li
 }
 
 void measure_bytes(benchmark::State& state, double bytes, const std::function<void()>& run) {
-  measure(state, "B/s", bytes, copied_bytes_per_second(), run);
+  measure(state, "B/s", bytes, copied_bytes_per_second(bytes), run);
 }
 
 // Of a packed triangle of floats.

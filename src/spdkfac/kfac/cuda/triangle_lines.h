@@ -12,8 +12,13 @@ namespace spdkfac {
 
 constexpr int kWarp = 32;
 constexpr int kWarps = 8;  // of a block
-constexpr int kEach = 8;
-constexpr int kPiece = kWarp * kEach;
+constexpr int kEach = 9;   // so that lines of 513, 1025, … make 2, 4, … full pieces
+
+// Pieces of a line; the last may be longer than the others by what is left.
+constexpr int kPiece = kWarp * (kEach - 1);
+__host__ __device__ inline int pieces_of_line(int dim) {
+  return dim < kWarp ? 1 : (dim + kPiece - kWarp) / kPiece;
+}
 
 // Elements before the diagonal's in a row of packed triangles, or of whole matrices.
 __host__ __device__ inline std::int64_t packed_row(std::int64_t row, std::int64_t dim) {
@@ -39,19 +44,21 @@ struct LinePiece {
   int top;  // rows
   int bottom;
   int top_count;  // elements
-  int count;
-  int begin;  // of this thread
+  int begin;      // of this thread
+  int end;
 
   __device__ LinePiece(std::int64_t index, int dim) {
     const int pairs = (dim + 1) / 2;
-    const int pieces = dim / kPiece + 1;
+    const int pieces = pieces_of_line(dim);
+    const int piece = static_cast<int>(index % pieces);
     const std::int64_t line = index / pieces;
     group = line / pairs;
     top = static_cast<int>(line % pairs);
     bottom = dim - 1 - top;
     top_count = dim - top;
-    count = bottom == top ? top_count : dim + 1;
-    begin = static_cast<int>(index % pieces) * kPiece + static_cast<int>(threadIdx.x);
+    begin = piece * kPiece + static_cast<int>(threadIdx.x);
+    const int count = bottom == top ? top_count : dim + 1;
+    end = piece + 1 < pieces ? min(count, (piece + 1) * kPiece) : count;
   }
 
   // With `row`, where the diagonal's element of a row lies.
@@ -66,7 +73,7 @@ struct LinePiece {
 #pragma unroll
     for (int which = 0; which < kEach; ++which) {
       const int index = begin + which * kWarp;
-      if (index < count) visit(which, index);
+      if (index < end) visit(which, index);
     }
   }
 };
@@ -97,8 +104,9 @@ LineBlocks<kCount> line_blocks(const Entry* entries, int count) {
   LineBlocks<kCount> blocks{};
   blocks.count = count;
   for (int index = 0; index < count; ++index) {
-    const std::int64_t dim = entries[index].dim;
-    const std::int64_t pieces = entries[index].groups * ((dim + 1) / 2) * (dim / kPiece + 1);
+    const int dim = entries[index].dim;
+    const std::int64_t pieces =
+        std::int64_t{entries[index].groups} * ((dim + 1) / 2) * pieces_of_line(dim);
     blocks.first[index + 1] =
         blocks.first[index] + static_cast<unsigned>((pieces + kWarps - 1) / kWarps);
   }
