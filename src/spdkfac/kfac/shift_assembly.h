@@ -27,7 +27,7 @@ struct EdgeProducts {
 // What a factor is put together from.
 template <class Scalar>
 struct ShiftAssembly {
-  const Scalar* shifted = nullptr;  // [channels, channels, 2kh−1, 2kw−1], any strides
+  const Scalar* shifted = nullptr;  // [channels, channels, kh, 2kw−1], any strides
   std::int64_t shifted_stride[4] = {0, 0, 0, 0};
   EdgeProducts<Scalar> edges[4];
   std::int32_t kernel_rows = 1;
@@ -49,10 +49,14 @@ SPDKFAC_HOST_DEVICE inline Scalar shifted_element(const ShiftAssembly<Scalar>& f
   const std::int32_t v = column - c2 * places;
   const std::int32_t v_row = v / from.kernel_columns;
   const std::int32_t v_column = v - v_row * from.kernel_columns;
+  // A shift that goes up is one down the other way round.
+  const bool up = v_row < u_row;
+  const std::int32_t down = up ? u_row - v_row : v_row - u_row;
+  const std::int32_t right = up ? u_column - v_column : v_column - u_column;
   Scalar value =
-      from.shifted[c1 * from.shifted_stride[0] + c2 * from.shifted_stride[1] +
-                   (v_row - u_row + from.kernel_rows - 1) * from.shifted_stride[2] +
-                   (v_column - u_column + from.kernel_columns - 1) * from.shifted_stride[3]];
+      from.shifted[(up ? c2 : c1) * from.shifted_stride[0] +
+                   (up ? c1 : c2) * from.shifted_stride[1] + down * from.shifted_stride[2] +
+                   (right + from.kernel_columns - 1) * from.shifted_stride[3]];
   for (const EdgeProducts<Scalar>& edge : from.edges) {
     const bool inside = edge.values != nullptr && u_row >= edge.row_begin &&
                         v_row >= edge.row_begin && u_row < edge.row_end && v_row < edge.row_end &&

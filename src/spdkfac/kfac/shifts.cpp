@@ -115,15 +115,15 @@ std::vector<at::Tensor> products_of_edges(const at::Tensor& input, const ConvGeo
   return products;
 }
 
-// Σ_q x[q]·x[q + shift] for all shifts at once: the weight gradient of a convolution of x whose
-// output has the gradient x.
+// Σ_q x[q]·x[q + shift] for all shifts that do not go up, at once: the weight gradient of a
+// convolution of x whose output has the gradient x.
 at::Tensor shifted_products(const at::Tensor& input, const ConvGeometry& conv) {
   const std::int64_t channels = input.size(1);
-  const at::Tensor weight =
-      at::empty({channels, channels, 2 * conv.kernel[0] - 1, 2 * conv.kernel[1] - 1},
-                input.options(), input.suggest_memory_format());
+  const at::Tensor weight = at::empty({channels, channels, conv.kernel[0], 2 * conv.kernel[1] - 1},
+                                      input.options(), input.suggest_memory_format());
+  const at::Tensor longer = at::constant_pad_nd(input, {0, 0, 0, reach(conv, 0)});
   return std::get<1>(at::convolution_backward(
-      input, input, weight, std::nullopt, {1, 1}, {reach(conv, 0), reach(conv, 1)}, conv.dilation,
+      input, longer, weight, std::nullopt, {1, 1}, {0, reach(conv, 1)}, conv.dilation,
       /*transposed=*/false, {0, 0}, /*groups=*/1, {false, true, false}));
 }
 

@@ -9,7 +9,7 @@ namespace spdkfac {
 
 // Patches of a convolution with stride 1 repeat their input: the product of the places u and v of
 // the kernel, summed over all positions where it meets the image, depends on v − u alone. So the
-// (2kh−1)(2kw−1) shifted products of the input with itself (one weight gradient of a convolution)
+// kh(2kw−1) shifted products of the input with itself (one weight gradient of a convolution)
 // hold the whole factor, but for the positions that the convolution leaves out around the image;
 // their patches are few and are subtracted. No patches of the image are made. docs/numerics.md.
 
@@ -22,8 +22,8 @@ bool has_shifts(const at::Tensor& input, const ConvGeometry& conv);
 void add_shift_products(const at::Tensor& input, const ConvGeometry& conv, double scale,
                         at::Tensor sum, bool overwrite);
 
-// Multiplications and additions of one example this way, in those of a full product of patches:
-// below 0.5 it does less work than half a product of patches.
+// Multiplications and additions of one example this way, in those of a full product of patches, as
+// if those for shifts up were made too: a measure for choosing, not a count.
 double shift_work(const at::Tensor& input, const ConvGeometry& conv);
 
 }  // namespace spdkfac

@@ -48,6 +48,9 @@ struct Batch {
 
 // Products of such blocks are faster split into halves than in fp32.
 constexpr std::int64_t kSplitRows = 384;
+// Matrices of a batch that are split and multiplied together: more memory, fewer and fuller
+// launches.
+constexpr std::int64_t kSplitAtOnce = 3;
 
 bool worth_splitting(const at::Tensor& left, const at::Tensor& right) {
   return std::min({left.size(-2), left.size(-1), right.size(-1)}) >= kSplitRows;
@@ -173,7 +176,7 @@ class InverseBatch::Impl {
     }
   }
 
-  // Batches of a lane run one after the other, and share room for the operands of one product.
+  // Batches of a lane run one after the other, and share room for operands of products.
   void spread() {
     std::vector<double> costs;
     for (const Batch& batch : batches_) costs.push_back(batch.cost());
@@ -187,7 +190,8 @@ class InverseBatch::Impl {
           continue;
         }
         const std::int64_t half = batch.padded / 2 + kInverseLeaf<float>;  // or less
-        room = std::max(room, 3 * half * batch.padded);
+        const std::int64_t at_once = std::min(batch.size, kSplitAtOnce);
+        room = std::max(room, at_once * 3 * half * batch.padded);
       }
       if (room > 0) splits_[lane].emplace(room, device_);
     }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/kfac/cuda/inverse_kernels.h"
+#include "spdkfac/kfac/cuda/triangle_tiles.h"
 
 namespace spdkfac {
 namespace {
 
-constexpr int kTile = 32;
-constexpr int kTileRows = 8;   // of threads; each serves kTile / kTileRows rows of a tile
 constexpr int kPerThread = 4;  // rows, and columns, of a leaf that a thread holds in registers
 constexpr int kScaleThreads = 256;
 constexpr int kMaxExponent = 120;  // a larger power of two has no float as its reciprocal
@@ -40,48 +39,34 @@ __global__ void scale_kernel(const InverseEntry<Scalar>* entries, Scalar* scales
   scales[blockIdx.x] = ldexp(Scalar(1), exponent > kMaxExponent ? 0 : 1 - exponent);
 }
 
-// One block per tile on or above the diagonal, z per matrix; the tile goes through shared memory so
-// that its mirror image is written in rows, too.
 template <class Scalar>
 __global__ void load_kernel(const InverseEntry<Scalar>* entries, std::int64_t padded, Scalar* work,
                             const Scalar* scales, Scalar* diagonal, std::int32_t* failed) {
-  if (blockIdx.x < blockIdx.y) return;
-  __shared__ Scalar tile[kTile][kTile + 1];
   const InverseEntry<Scalar> entry = entries[blockIdx.z];
   work += blockIdx.z * padded * padded;
-  const std::int64_t column = std::int64_t{blockIdx.x} * kTile + threadIdx.x;
-  for (int step = 0; step < kTile; step += kTileRows) {
-    const std::int64_t row = std::int64_t{blockIdx.y} * kTile + threadIdx.y + step;
-    Scalar value = row == column ? Scalar(1) : Scalar(0);
-    if (row < entry.dim && column < entry.dim && row <= column) {
-      value = entry.factor[row * entry.dim + column];
-      if (row == column) value += *entry.damping * *entry.boost;
-      value *= scales[blockIdx.z];
-    }
-    tile[threadIdx.y + step][threadIdx.x] = value;
-    if (row <= column) work[row * padded + column] = value;
-    if (row == column) diagonal[blockIdx.z * padded + row] = value;
-  }
-  if (blockIdx.x == 0 && threadIdx.x == 0 && threadIdx.y == 0) failed[blockIdx.z] = 0;
-  __syncthreads();
-  const std::int64_t mirrored_column = std::int64_t{blockIdx.y} * kTile + threadIdx.x;
-  for (int step = 0; step < kTile; step += kTileRows) {
-    const std::int64_t mirrored_row = std::int64_t{blockIdx.x} * kTile + threadIdx.y + step;
-    if (mirrored_column < mirrored_row) {
-      work[mirrored_row * padded + mirrored_column] = tile[threadIdx.x][threadIdx.y + step];
-    }
-  }
+  diagonal += blockIdx.z * padded;
+  if (blockIdx.x + blockIdx.y + threadIdx.x + threadIdx.y == 0) failed[blockIdx.z] = 0;
+  mirror_tile<Scalar>(
+      padded,
+      [&](std::int64_t row, std::int64_t column) {
+        if (column >= entry.dim) return row == column ? Scalar(1) : Scalar(0);
+        Scalar value = entry.factor[row * entry.dim + column];
+        if (row == column) value += *entry.damping * *entry.boost;
+        return value * scales[blockIdx.z];
+      },
+      [&](std::int64_t row, std::int64_t column, Scalar value) {
+        work[row * padded + column] = value;
+        if (row == column) diagonal[row] = value;
+      });
 }
 
 template <class Scalar>
 __global__ void store_kernel(const InverseEntry<Scalar>* entries, std::int64_t padded,
                              const Scalar* work, const Scalar* scales, const std::int32_t* failed,
                              Scalar boost, Scalar max_boost) {
-  if (blockIdx.x < blockIdx.y) return;
-  __shared__ Scalar tile[kTile][kTile + 1];
   const InverseEntry<Scalar> entry = entries[blockIdx.z];
   const bool bad = failed[blockIdx.z] != 0;
-  if (blockIdx.x == 0 && threadIdx.x == 0 && threadIdx.y == 0) {
+  if (blockIdx.x + blockIdx.y + threadIdx.x + threadIdx.y == 0) {
     *entry.failures = bad ? 1 : 0;
     *entry.kept = bad;
     const Scalar more = *entry.boost * boost;
@@ -89,24 +74,14 @@ __global__ void store_kernel(const InverseEntry<Scalar>* entries, std::int64_t p
   }
   if (bad) return;
   work += blockIdx.z * padded * padded;
-  const std::int64_t column = std::int64_t{blockIdx.x} * kTile + threadIdx.x;
-  for (int step = 0; step < kTile; step += kTileRows) {
-    const std::int64_t row = std::int64_t{blockIdx.y} * kTile + threadIdx.y + step;
-    if (row < entry.dim && column < entry.dim && row <= column) {
-      const Scalar value = work[row * padded + column] * scales[blockIdx.z];
-      entry.value[row * entry.dim + column] = value;
-      tile[threadIdx.y + step][threadIdx.x] = value;
-    }
-  }
-  __syncthreads();
-  const std::int64_t mirrored_column = std::int64_t{blockIdx.y} * kTile + threadIdx.x;
-  for (int step = 0; step < kTile; step += kTileRows) {
-    const std::int64_t mirrored_row = std::int64_t{blockIdx.x} * kTile + threadIdx.y + step;
-    if (mirrored_row < entry.dim && mirrored_column < mirrored_row) {
-      entry.value[mirrored_row * entry.dim + mirrored_column] =
-          tile[threadIdx.x][threadIdx.y + step];
-    }
-  }
+  mirror_tile<Scalar>(
+      entry.dim,
+      [&](std::int64_t row, std::int64_t column) {
+        return work[row * padded + column] * scales[blockIdx.z];
+      },
+      [&](std::int64_t row, std::int64_t column, Scalar value) {
+        entry.value[row * entry.dim + column] = value;
+      });
 }
 
 // One block per matrix; the whole leaf is in registers, 4x4 elements a thread, and each step's
@@ -197,11 +172,6 @@ __global__ void __launch_bounds__((kLeaf / kPerThread) * (kLeaf / kPerThread))
   if (bad && threadIdx.x == 0) failed[blockIdx.x] = 1;
 }
 
-dim3 tiles(std::int64_t size, std::int64_t batch) {
-  const auto side = static_cast<unsigned>((size + kTile - 1) / kTile);
-  return dim3(side, side, static_cast<unsigned>(batch));
-}
-
 }  // namespace
 
 template <class Scalar>
@@ -209,7 +179,7 @@ cudaError_t launch_load_damped(const InverseEntry<Scalar>* entries, std::int64_t
                                std::int64_t padded, Scalar* work, Scalar* scales, Scalar* diagonal,
                                std::int32_t* failed, cudaStream_t stream) {
   scale_kernel<<<static_cast<unsigned>(batch), kScaleThreads, 0, stream>>>(entries, scales);
-  load_kernel<<<tiles(padded, batch), dim3(kTile, kTileRows), 0, stream>>>(
+  load_kernel<<<triangle_tiles(padded, batch), tile_threads(), 0, stream>>>(
       entries, padded, work, scales, diagonal, failed);
   return cudaGetLastError();
 }
@@ -230,7 +200,7 @@ cudaError_t launch_store_inverse(const InverseEntry<Scalar>* entries, std::int64
                                  std::int64_t padded, const Scalar* work, const Scalar* scales,
                                  const std::int32_t* failed, Scalar boost, Scalar max_boost,
                                  cudaStream_t stream) {
-  store_kernel<<<tiles(padded, batch), dim3(kTile, kTileRows), 0, stream>>>(
+  store_kernel<<<triangle_tiles(padded, batch), tile_threads(), 0, stream>>>(
       entries, padded, work, scales, failed, boost, max_boost);
   return cudaGetLastError();
 }

@@ -2,12 +2,10 @@
 #include "spdkfac/kfac/cuda/kernel_parts.h"
 #include "spdkfac/kfac/cuda/symmetric_kernels.h"
 #include "spdkfac/kfac/cuda/triangle_lines.h"
+#include "spdkfac/kfac/cuda/triangle_tiles.h"
 
 namespace spdkfac {
 namespace {
-
-constexpr int kTile = 32;
-constexpr int kTileRows = 8;  // of threads; each serves kTile / kTileRows rows of a tile
 
 // One warp per piece of a line.
 template <class Scalar>
@@ -32,46 +30,20 @@ __global__ void pack_kernel(Entries<PackEntry<Scalar>, kPackEntries> entries,
   });
 }
 
-// One block per tile of the upper triangle, z per group; tiles below the diagonal leave at once.
-// The tile goes through shared memory so that the lower triangle is written in rows too.
 template <class Scalar>
 __global__ void unpack_kernel(const Scalar* __restrict__ packed, SquareBatch shape,
                               Scalar* __restrict__ matrix) {
-  if (blockIdx.x < blockIdx.y) return;
-  __shared__ Scalar tile[kTile][kTile + 1];
+  const std::int64_t dim = shape.dim;
+  packed += blockIdx.z * (dim * (dim + 1) / 2);
   matrix += blockIdx.z * shape.group_stride;
-  packed += blockIdx.z * (shape.dim * (shape.dim + 1) / 2);
-  const std::int64_t column = std::int64_t{blockIdx.x} * kTile + threadIdx.x;
-  Scalar values[kTile / kTileRows];
-  // All loaded before one is stored.
-  const auto each = [&](const auto& visit) {
-#pragma unroll
-    for (int step = 0; step < kTile; step += kTileRows) {
-      const std::int64_t row = std::int64_t{blockIdx.y} * kTile + threadIdx.y + step;
-      if (row < shape.dim && column < shape.dim && row <= column) visit(step, row);
-    }
-  };
-  each([&](int step, std::int64_t row) {
-    values[step / kTileRows] = packed[packed_row(row, shape.dim) + column - row];
-  });
-  each([&](int step, std::int64_t row) {
-    matrix[row * shape.row_stride + column] = values[step / kTileRows];
-    tile[threadIdx.y + step][threadIdx.x] = values[step / kTileRows];
-  });
-  __syncthreads();
-  const std::int64_t mirrored_column = std::int64_t{blockIdx.y} * kTile + threadIdx.x;
-  for (int step = 0; step < kTile; step += kTileRows) {
-    const std::int64_t mirrored_row = std::int64_t{blockIdx.x} * kTile + threadIdx.y + step;
-    if (mirrored_row < shape.dim && mirrored_column < mirrored_row) {
-      matrix[mirrored_row * shape.row_stride + mirrored_column] =
-          tile[threadIdx.x][threadIdx.y + step];
-    }
-  }
-}
-
-dim3 tiles(const SquareBatch& shape) {
-  const auto side = static_cast<unsigned>((shape.dim + kTile - 1) / kTile);
-  return dim3(side, side, static_cast<unsigned>(shape.groups));
+  mirror_tile<Scalar>(
+      dim,
+      [&](std::int64_t row, std::int64_t column) {
+        return packed[packed_row(row, dim) + column - row];
+      },
+      [&](std::int64_t row, std::int64_t column, Scalar value) {
+        matrix[row * shape.row_stride + column] = value;
+      });
 }
 
 }  // namespace
@@ -87,7 +59,8 @@ cudaError_t launch_pack_upper(const PackEntry<Scalar>* entries, int count, cudaS
 template <class Scalar>
 cudaError_t launch_unpack_upper(const Scalar* packed, SquareBatch shape, Scalar* matrix,
                                 cudaStream_t stream) {
-  unpack_kernel<<<tiles(shape), dim3(kTile, kTileRows), 0, stream>>>(packed, shape, matrix);
+  unpack_kernel<<<triangle_tiles(shape.dim, shape.groups), tile_threads(), 0, stream>>>(
+      packed, shape, matrix);
   return cudaGetLastError();
 }
 
