@@ -78,10 +78,6 @@ at::Tensor RunningAverage::add(const at::Tensor& sum, double scale) {
   return add_all({{this, sum, scale}})[0];
 }
 
-at::Tensor RunningAverage::add_packed(const at::Tensor& packed, double scale) {
-  return add_all({{this, packed, scale, /*packed=*/true}})[0];
-}
-
 at::Tensor RunningAverage::add_all(const std::vector<Addition>& additions) {
   const c10::NoGradGuard no_grad;
   SPDKFAC_CHECK(!additions.empty(), "no factors to average");

@@ -18,11 +18,9 @@ class RunningAverage {
   // Averages in scale·sum, unless one of its diagonals holds a NaN or an infinity: for sums of
   // squares that is the case exactly when any element does. Returns whether it was, as a 0-d bool.
   at::Tensor add(const at::Tensor& sum, double scale);
-  // Likewise from packed triangles (symmetric.h).
-  at::Tensor add_packed(const at::Tensor& packed, double scale);
 
   // Several at once, on one device and with one decay: on a GPU with few kernels. `sum` has the
-  // shape of mean() or is packed. Which were finite, bool [count].
+  // shape of mean() or is packed (symmetric.h). Which were finite, bool [count].
   struct Addition {
     RunningAverage* average;
     at::Tensor sum;
