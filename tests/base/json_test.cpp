@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "spdkfac/base/error.h"
+#include "support/temporary_folder.h"
 
 namespace spdkfac {
 namespace {
@@ -219,15 +220,8 @@ TEST(ParseJson, NeverFailsOtherwiseThanWithAConfigErrorWhenAByteIsReplaced) {
 
 class JsonFile : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "spdkfac-json-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   fs::path write(const std::string& name, const std::string& content) const {
-    std::ofstream(folder_ / name, std::ios::binary) << content;
+    folder_.write(name, content);
     return folder_ / name;
   }
   static std::string read(const fs::path& path) {
@@ -242,11 +236,11 @@ class JsonFile : public testing::Test {
     return message_of([&] { write_file_atomically(path, "content"); });
   }
   std::size_t file_count() const {
-    const fs::directory_iterator files(folder_);
+    const fs::directory_iterator files(folder_.path());
     return static_cast<std::size_t>(std::distance(begin(files), end(files)));
   }
 
-  fs::path folder_;
+  const support::TemporaryFolder folder_;
 };
 
 TEST_F(JsonFile, IsReadAndParsed) {
@@ -260,7 +254,8 @@ TEST_F(JsonFile, ThatIsMissingIsReported) {
 }
 
 TEST_F(JsonFile, ThatIsADirectoryIsReported) {
-  EXPECT_EQ(read_message(folder_), folder_.string() + ": is a directory; give the path of a file");
+  EXPECT_EQ(read_message(folder_.path()),
+            folder_.path().string() + ": is a directory; give the path of a file");
 }
 
 TEST_F(JsonFile, ThatIsUnreadableIsReported) {
@@ -321,9 +316,10 @@ TEST_F(JsonFile, InAMissingFolderCannotBeWritten) {
 }
 
 TEST_F(JsonFile, IsNotWrittenOverADirectory) {
-  EXPECT_EQ(write_message(folder_), folder_.string() +
-                                        ": cannot be written (Is a directory); "
-                                        "check the folder, its permissions and its free space");
+  EXPECT_EQ(write_message(folder_.path()),
+            folder_.path().string() +
+                ": cannot be written (Is a directory); "
+                "check the folder, its permissions and its free space");
 }
 
 TEST_F(JsonFile, LeavesNoTemporaryFileWhenTheNameIsRefused) {

@@ -132,16 +132,14 @@ void StepSchedule::leave(const Member& member) {
   step().pipeline->ready(member);
 }
 
-void StepSchedule::pack_factors(const Message& message) {
+std::vector<FactorBank::Packed> StepSchedule::factors_of(const Message& message) const {
   std::vector<FactorBank::Packed> factors;
   for (const Member& member : message.members) {
-    if (is_factor(member)) factors.push_back(packed(member));
+    if (!is_factor(member)) continue;
+    factors.push_back(
+        {{bank_layer(member.layer), side_of(member)}, current_->pipeline->slot(member)});
   }
-  bank_.pack(factors);
-}
-
-FactorBank::Packed StepSchedule::packed(const Member& member) const {
-  return {{bank_layer(member.layer), side_of(member)}, current_->pipeline->slot(member)};
+  return factors;
 }
 
 // Naive: A may leave when the forward pass has ended, which the first gradient shows.
@@ -228,11 +226,7 @@ void StepSchedule::receive(std::size_t index) {
   const Message& message = pipeline.message(index);
   if (message.route.root && *message.route.root != communicator_.rank()) return;
   if (!synchronized_) receive_gradients(message);
-  std::vector<FactorBank::Packed> factors;
-  for (const Member& member : message.members) {
-    if (is_factor(member)) factors.push_back(packed(member));
-  }
-  bank_.average_packed(factors, communicator_.size());
+  bank_.average_packed(factors_of(message), communicator_.size());
 }
 
 void StepSchedule::receive_gradients(const Message& message) {
@@ -463,7 +457,7 @@ void StepSchedule::discard() {
   for (std::size_t index = 0; index < pipeline.size(); ++index) {
     for (const Member& member : pipeline.message(index).members) {
       if (pipeline.is_ready(member)) continue;
-      pipeline.slot(member).zero_();
+      if (!is_factor(member)) pipeline.slot(member).zero_();  // factors are packed
       pipeline.ready(member);
     }
     pipeline.wait(index);

@@ -103,8 +103,8 @@ class StepSchedule {
   void leave_if_complete(const Member& member);
   void release_naive();
   void leave(const Member& member);
-  FactorBank::Packed packed(const Member& member) const;
-  void pack_factors(const Message& message);
+  // A message's factors and where they lie in it.
+  std::vector<FactorBank::Packed> factors_of(const Message& message) const;
   void send(const Message& message);
   void send_rest();
   void wait_for(std::size_t message);

@@ -51,12 +51,12 @@ void StepSchedule::adopt(const std::map<StepKind, Plan>& plans, const ModelSpec&
   steps_.clear();
   std::int64_t elements = 0;
   for (const auto& [kind, plan] : plans) {
-    Step next{
-        .plan = plan,
-        .exchanges = exchange_steps(plan, model),
-        .exchange_offsets = {},
-        .pipeline = std::make_unique<MessagePipeline>(
-            plan, model, communicator_, [this](const Message& message) { pack_factors(message); })};
+    Step next{.plan = plan,
+              .exchanges = exchange_steps(plan, model),
+              .exchange_offsets = {},
+              .pipeline = std::make_unique<MessagePipeline>(
+                  plan, model, communicator_,
+                  [this](const Message& message) { bank_.pack(factors_of(message)); })};
     std::int64_t offset = MessagePipeline::elements(plan);
     for (const ExchangeStep& exchange : next.exchanges) {
       next.exchange_offsets.push_back(offset);
