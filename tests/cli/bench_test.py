@@ -181,6 +181,10 @@ class StepTest(BenchTestCase):
                          {"factor_comp", "inverse_comp", "precondition"})
         self.assertIn("x sgd", text)
 
+    def test_recorded_steps_need_a_gpu(self) -> None:
+        done = self.run_command(PROGRAM, "bench", "step", "--record", code=USAGE_MISTAKE)
+        self.assertIn("bench step: --record is for CUDA graphs; add --device cuda", done.stderr)
+
 
 class ReportTest(BenchTestCase):
     def test_a_record_becomes_a_page(self) -> None:

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "distributed/ranks_fixture.h"
+#include "spdkfac/runtime/recorded_steps.h"
 #include "support/config_error.h"
 
 namespace spdkfac {
@@ -95,6 +96,14 @@ TEST(Gradients, ThatOwnersKeepCannotBeSynchronized) {
                 trained_with(run, true, [](RankNet&, Preconditioner& kfac) { kfac.synchronize(); });
               }),
               HasSubstr("leaves averaged gradients with the owners"));
+}
+
+TEST(Gradients, StepsThatExchangeThemAreNotRecorded) {
+  if (world()->size() == 1) GTEST_SKIP() << "one rank may record its steps";
+  RankNet model = seeded_net(at::kDouble);
+  Preconditioner kfac(*model, {}, distribution_of({}, world()));
+  expect_config_error([&] { RecordedSteps(kfac, [] {}); },
+                      fmt::format("steps of {} ranks cannot be recorded", world()->size()));
 }
 
 }  // namespace

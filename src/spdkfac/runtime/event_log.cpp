@@ -7,6 +7,9 @@
 #include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "spdkfac/base/error.h"
+#include "spdkfac/kfac/replayed.h"
+
 namespace spdkfac {
 
 void EventLog::note(const at::Tensor& flag, Describe describe, Count count) {
@@ -14,48 +17,70 @@ void EventLog::note(const at::Tensor& flag, Describe describe, Count count) {
   if (values.is_cpu()) {
     look_at(values.const_data_ptr<std::int32_t>(), values.numel(), describe, count);
   } else {
-    notes_.push_back({std::move(values), std::move(describe), std::move(count)});
+    const std::int64_t size = values.numel();
+    notes_.push_back({std::move(values), size, std::move(describe), std::move(count)});
   }
 }
 
 void EventLog::end_step() {
   if (!notes_.empty()) {
-    c10::Event arrived(notes_.front().flag.device().type());
-    Pending pending{.values = {},
-                    .notes = std::exchange(notes_, {}),
-                    .sizes = {},
-                    .arrived = std::move(arrived)};
+    std::vector<Note> notes = std::exchange(notes_, {});
     std::vector<at::Tensor> flags;
-    for (Note& entry : pending.notes) {
-      pending.sizes.push_back(entry.flag.numel());
-      flags.push_back(std::exchange(entry.flag, {}));
-    }
+    for (Note& entry : notes) flags.push_back(std::exchange(entry.flag, {}));
     const at::Tensor all = at::cat(flags);
-    pending.values = at::empty(all.sizes(), all.options().device(at::kCPU).pinned_memory(true));
-    pending.values.copy_(all, /*non_blocking=*/true);
-    pending.arrived.record(
-        c10::impl::VirtualGuardImpl(all.device().type()).getStream(all.device()));
-    pending_.push_back(std::move(pending));
+    if (is_recording(all.device())) return record(all, std::move(notes));
+    send(all, std::move(notes));
   }
   while (!pending_.empty() && pending_.front().arrived.query()) {
-    read(pending_.front());
+    const Pending& first = pending_.front();
+    read(first.values, first.notes);
     pending_.pop_front();
   }
 }
 
+void EventLog::send(const at::Tensor& flags, std::vector<Note> notes) {
+  at::Tensor values =
+      at::empty(flags.sizes(), flags.options().device(at::kCPU).pinned_memory(true));
+  values.copy_(flags, /*non_blocking=*/true);
+  c10::Event arrived(flags.device().type());
+  arrived.record(c10::impl::VirtualGuardImpl(flags.device().type()).getStream(flags.device()));
+  pending_.push_back({std::move(values), std::move(notes), std::move(arrived)});
+  at::Tensor& cleared = cleared_[flags.numel()];
+  if (!cleared.defined()) cleared = at::zeros_like(flags);
+}
+
+// Clearing the sums here would become part of the recording.
+void EventLog::record(const at::Tensor& flags, std::vector<Note> notes) {
+  const auto found = cleared_.find(flags.numel());
+  if (found == cleared_.end()) {
+    throw ConfigError(
+        "kfac: a step is recorded of a kind that was not run before; run each kind of step once, "
+        "then record it");
+  }
+  at::Tensor sums = found->second;
+  cleared_.erase(found);
+  sums.add_(flags);
+  recorded_.push_back({sums, at::zeros(sums.sizes(), at::kInt), std::move(notes)});
+}
+
 void EventLog::finish() {
   for (; !pending_.empty(); pending_.pop_front()) {
-    pending_.front().arrived.synchronize();
-    read(pending_.front());
+    const Pending& first = pending_.front();
+    first.arrived.synchronize();
+    read(first.values, first.notes);
+  }
+  for (Recorded& step : recorded_) {
+    const at::Tensor sums = step.sums.cpu();
+    read(sums - step.seen, step.notes);
+    step.seen = sums;
   }
 }
 
-void EventLog::read(const Pending& pending) {
-  const auto* value = pending.values.const_data_ptr<std::int32_t>();
-  for (std::size_t index = 0; index < pending.notes.size(); ++index) {
-    const Note& entry = pending.notes[index];
-    look_at(value, pending.sizes[index], entry.describe, entry.count);
-    value += pending.sizes[index];
+void EventLog::read(const at::Tensor& values, const std::vector<Note>& notes) {
+  const auto* value = values.const_data_ptr<std::int32_t>();
+  for (const Note& note : notes) {
+    look_at(value, note.size, note.describe, note.count);
+    value += note.size;
   }
 }
 

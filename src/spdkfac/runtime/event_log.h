@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -17,7 +18,9 @@ namespace spdkfac {
 
 // Brings what went wrong on the device to the host. On the CPU a flag is looked at when it is
 // noted; on CUDA the flags of a step are copied behind its work and looked at when they have
-// arrived, a step later; nobody waits. What happened is said in the log once for each place.
+// arrived, a step later; nobody waits. Those of a step that is recorded are added up on the device
+// each time it is replayed, until finish() looks at the sums. What happened is said in the log once
+// for each place.
 class EventLog {
  public:
   using Count = std::function<void(std::int64_t times)>;
@@ -36,29 +39,40 @@ class EventLog {
 
   // Sends off what was noted, and looks at what has arrived.
   void end_step();
-  // Waits for everything that was sent.
+  // Waits for everything that was sent or replayed.
   void finish();
 
  private:
   struct Note {
-    at::Tensor flag;
+    at::Tensor flag;  // until it is sent
+    std::int64_t size;
     Describe describe;
     Count count;
   };
   struct Pending {
     at::Tensor values;  // on the host
     std::vector<Note> notes;
-    std::vector<std::int64_t> sizes;
     c10::Event arrived;
   };
 
-  void read(const Pending& pending);
+  // The sums of a recorded step's flags.
+  struct Recorded {
+    at::Tensor sums;
+    at::Tensor seen;  // of them, on the host
+    std::vector<Note> notes;
+  };
+
+  void send(const at::Tensor& flags, std::vector<Note> notes);
+  void record(const at::Tensor& flags, std::vector<Note> notes);
+  void read(const at::Tensor& values, const std::vector<Note>& notes);
   void look_at(const std::int32_t* values, std::int64_t size, const Describe& describe,
                const Count& count);
 
   std::shared_ptr<spdlog::logger> logger_;
   std::vector<Note> notes_;
   std::deque<Pending> pending_;
+  std::vector<Recorded> recorded_;
+  std::map<std::int64_t, at::Tensor> cleared_;  // sums for a step to be recorded, by their number
   std::set<std::string> said_;
 };
 

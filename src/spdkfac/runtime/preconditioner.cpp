@@ -3,15 +3,13 @@
 
 #include <limits>
 #include <map>
-#include <set>
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <fmt/ranges.h>
-#include <torch/serialize/input-archive.h>
-#include <torch/serialize/output-archive.h>
 
+#include "spdkfac/base/check.h"
 #include "spdkfac/base/error.h"
 #include "spdkfac/base/log.h"
 #include "spdkfac/comm/agreement.h"
@@ -19,14 +17,13 @@
 #include "spdkfac/runtime/capture.h"
 #include "spdkfac/runtime/factor_bank.h"
 #include "spdkfac/runtime/gradient_hooks.h"
+#include "spdkfac/runtime/kfac_state.h"
 #include "spdkfac/runtime/layer_profile.h"
 #include "spdkfac/runtime/model_spec.h"
 #include "spdkfac/runtime/step_schedule.h"
 
 namespace spdkfac {
 namespace {
-
-constexpr const char* kStateFormat = "spdkfac.kfac-state/1";
 
 // Gradients that exist.
 std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) {
@@ -42,28 +39,9 @@ std::vector<at::Tensor> trainable(std::vector<at::Tensor> parameters) {
   return parameters;
 }
 
-std::vector<at::Tensor> own_parameters(const TrackedLayer& layer) {
-  if (!layer.bias.defined()) return {layer.weight};
-  return {layer.weight, layer.bias};
-}
-
 std::string place_of(const Distribution& distribution) {
   if (!distribution.communicator || distribution.communicator->size() == 1) return "";
   return fmt::format(" on rank {}", distribution.communicator->rank());
-}
-
-// The parameters outside the layers.
-std::vector<at::Tensor> other_parameters(const std::vector<at::Tensor>& parameters,
-                                         const std::vector<TrackedLayer>& layers) {
-  std::set<const void*> covered;
-  for (const TrackedLayer& layer : layers) {
-    for (const at::Tensor& own : own_parameters(layer)) covered.insert(own.unsafeGetTensorImpl());
-  }
-  std::vector<at::Tensor> others;
-  for (const at::Tensor& parameter : parameters) {
-    if (!covered.contains(parameter.unsafeGetTensorImpl())) others.push_back(parameter);
-  }
-  return others;
 }
 
 }  // namespace
@@ -76,6 +54,9 @@ class Preconditioner::Impl {
 
   void step(double learning_rate);
   void synchronize();
+  StepKind kind() const;
+  int ranks() const { return alone() ? 1 : distribution_.communicator->size(); }
+  void count_replayed_step();
   void set_loss_scale(std::function<at::Tensor()> scale) { loss_scale_ = std::move(scale); }
   void discard();
   void save(torch::serialize::OutputArchive& archive);
@@ -100,7 +81,7 @@ class Preconditioner::Impl {
   }
   bool inverses_due() const { return steps_ % options.inverse_interval == 0; }
   bool unplanned() const { return schedule_ && !schedule_->planned(); }
-  StepKind kind() const;
+  KfacCounters updates_since(const KfacCounters& before);
   at::Tensor unscaled(const at::Tensor& gradient) const;
   std::vector<at::Tensor> step_alone();
   void make_first_plan();
@@ -114,6 +95,7 @@ class Preconditioner::Impl {
   std::shared_ptr<spdlog::logger> logger_;
   std::function<at::Tensor()> loss_scale_;  // null: 1
   std::int64_t steps_ = 0;
+  std::map<StepKind, KfacCounters> counted_;  // what a step of a kind adds, without its events
   bool profiled_ = false;
   FactorBank bank_;
   std::unique_ptr<StepSchedule> schedule_;  // null: this process alone
@@ -218,6 +200,7 @@ void Preconditioner::Impl::step(double learning_rate) {
   const c10::NoGradGuard no_grad;
   if (unplanned()) make_first_plan();
   if (profile_) profile_->step_ends(device());
+  const KfacCounters before = bank_.counters();
   const std::vector<at::Tensor> all = alone() ? step_alone() : schedule_->exchange();
   bank_.clear();
   std::vector<at::Tensor> inner;
@@ -231,6 +214,7 @@ void Preconditioner::Impl::step(double learning_rate) {
     scale_gradients(at::stack(inner).to(at::kDouble).sum(), learning_rate);
     if (begin) profile_->clipped(std::move(*begin), TimeMark::now(device()));
   }
+  counted_[kind()] = updates_since(before);
   bank_.events().end_step();
   ++steps_;
   bank_.counters().steps = steps_;
@@ -246,6 +230,26 @@ void Preconditioner::Impl::step(double learning_rate) {
     schedule_->begin(kind());
   }
   trace.next_step(device());
+}
+
+// What the host counts; events are counted when they arrive.
+KfacCounters Preconditioner::Impl::updates_since(const KfacCounters& before) {
+  const KfacCounters& now = bank_.counters();
+  KfacCounters made;
+  made.factor_updates = now.factor_updates - before.factor_updates;
+  made.inverse_updates = now.inverse_updates - before.inverse_updates;
+  made.layers_without_factors = now.layers_without_factors - before.layers_without_factors;
+  return made;
+}
+
+void Preconditioner::Impl::count_replayed_step() {
+  SPDKFAC_CHECK(alone(), "a replayed step of several ranks");
+  KfacCounters& counters = bank_.counters();
+  const KfacCounters& made = counted_.at(kind());
+  counters.factor_updates += made.factor_updates;
+  counters.inverse_updates += made.inverse_updates;
+  counters.layers_without_factors += made.layers_without_factors;
+  counters.steps = ++steps_;
 }
 
 // In the type of the factors: half precision could not hold the quotient.
@@ -423,64 +427,12 @@ KfacMemory Preconditioner::Impl::memory() const {
 void Preconditioner::Impl::save(torch::serialize::OutputArchive& archive) {
   bank_.events().finish();
   if (schedule_) schedule_->gather_state();
-  archive.write("format", c10::IValue(std::string(kStateFormat)));
-  archive.write("options", c10::IValue(digest(options)));
-  archive.write("layers", c10::IValue(static_cast<std::int64_t>(bank_.size())));
-  const KfacCounters& counters = bank_.counters();
-  const std::vector<std::int64_t> values = {counters.steps,
-                                            counters.factor_updates,
-                                            counters.inverse_updates,
-                                            counters.nonfinite_factors,
-                                            counters.inverse_retries,
-                                            counters.inverses_kept,
-                                            counters.nonfinite_gradients,
-                                            counters.layers_without_factors};
-  archive.write("counters", c10::IValue(values));
-  for (std::size_t index = 0; index < bank_.size(); ++index) {
-    torch::serialize::OutputArchive layer(archive.compilation_unit());
-    layer.write("name", c10::IValue(layers[index].name));
-    bank_.state(index).save(layer);
-    archive.write(fmt::format("layer_{}", index), layer);
-  }
+  save_state(archive, bank_, options);
   if (schedule_) schedule_->keep_what_is_needed();
 }
 
 void Preconditioner::Impl::load(torch::serialize::InputArchive& archive) {
-  const c10::NoGradGuard no_grad;
-  c10::IValue value;
-  if (!archive.try_read("format", value) || value.toStringRef() != kStateFormat) {
-    throw ConfigError(
-        fmt::format("kfac state: expected format {}; load what save() wrote", kStateFormat));
-  }
-  archive.read("options", value);
-  if (value.toStringRef() != digest(options)) {
-    throw ConfigError(fmt::format(
-        "kfac state: made with other options (state: {}; here: {}); use the same options",
-        value.toStringRef(), digest(options)));
-  }
-  archive.read("layers", value);
-  if (value.toInt() != static_cast<std::int64_t>(bank_.size())) {
-    throw ConfigError(
-        fmt::format("kfac state: {} layers, the model has {}; load a state of this model",
-                    value.toInt(), bank_.size()));
-  }
-  for (std::size_t index = 0; index < bank_.size(); ++index) {
-    torch::serialize::InputArchive layer;
-    archive.read(fmt::format("layer_{}", index), layer);
-    layer.read("name", value);
-    if (value.toStringRef() != layers[index].name) {
-      throw ConfigError(
-          fmt::format("kfac state: layer {} is {}, in the model {}; load a state of this model",
-                      index, value.toStringRef(), layers[index].name));
-    }
-    bank_.state(index).load(layer);
-  }
-  archive.read("counters", value);
-  const std::vector<std::int64_t> values = value.toIntVector();
-  if (values.size() != 8)
-    throw ConfigError("kfac state: counters are missing; load what save() wrote");
-  bank_.counters() = {values[0], values[1], values[2], values[3],
-                      values[4], values[5], values[6], values[7]};
+  load_state(archive, bank_, options);
   steps_ = bank_.counters().steps;
   if (schedule_) {
     schedule_->keep_what_is_needed();
@@ -555,6 +507,12 @@ void Preconditioner::synchronize() { impl_->synchronize(); }
 void Preconditioner::set_loss_scale(std::function<at::Tensor()> scale) {
   impl_->set_loss_scale(std::move(scale));
 }
+
+int Preconditioner::ranks() const { return impl_->ranks(); }
+
+StepKind Preconditioner::coming_step() const { return impl_->kind(); }
+
+void Preconditioner::count_replayed_step() { impl_->count_replayed_step(); }
 
 void Preconditioner::discard() { impl_->discard(); }
 

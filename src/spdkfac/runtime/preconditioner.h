@@ -68,12 +68,19 @@ class Preconditioner {
   // be divided by the caller before step().
   void set_loss_scale(std::function<at::Tensor()> scale);
 
+  // For steps that are recorded (recorded_steps.h): the kind of the coming one, and that one of the
+  // kind was replayed instead of calling step().
+  StepKind coming_step() const;
+  void count_replayed_step();
+
   // Forgets what was captured since the last step, for a batch that is not to count.
   void discard();
 
-  // On CUDA the last step's events are counted when the next step begins; this waits for them.
+  // On CUDA the last step's events are counted when the next step begins; this waits for them, and
+  // for those of replayed steps.
   KfacCounters counters();
   KfacMemory memory() const;
+  int ranks() const;
   const std::vector<TrackedLayer>& layers() const;
   const KfacOptions& options() const;
   // The plan of a kind of step that ranks follow now; none before the first step, or alone.

@@ -50,4 +50,22 @@ std::vector<TrackedLayer> tracked_layers(torch::nn::Module& model,
   return layers;
 }
 
+std::vector<at::Tensor> own_parameters(const TrackedLayer& layer) {
+  if (!layer.bias.defined()) return {layer.weight};
+  return {layer.weight, layer.bias};
+}
+
+std::vector<at::Tensor> other_parameters(const std::vector<at::Tensor>& parameters,
+                                         const std::vector<TrackedLayer>& layers) {
+  std::set<const void*> covered;
+  for (const TrackedLayer& layer : layers) {
+    for (const at::Tensor& own : own_parameters(layer)) covered.insert(own.unsafeGetTensorImpl());
+  }
+  std::vector<at::Tensor> others;
+  for (const at::Tensor& parameter : parameters) {
+    if (!covered.contains(parameter.unsafeGetTensorImpl())) others.push_back(parameter);
+  }
+  return others;
+}
+
 }  // namespace spdkfac

@@ -25,4 +25,10 @@ struct TrackedLayer {
 std::vector<TrackedLayer> tracked_layers(torch::nn::Module& model,
                                          std::vector<std::string>* uncovered = nullptr);
 
+// The layer's weight, and its bias if it has one.
+std::vector<at::Tensor> own_parameters(const TrackedLayer& layer);
+// Those of `parameters` outside the layers.
+std::vector<at::Tensor> other_parameters(const std::vector<at::Tensor>& parameters,
+                                         const std::vector<TrackedLayer>& layers);
+
 }  // namespace spdkfac

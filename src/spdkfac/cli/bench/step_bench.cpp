@@ -23,7 +23,6 @@ namespace spdkfac::cli {
 namespace {
 
 constexpr double kMilli = 1e3;
-constexpr std::size_t kTraced = 3;     // of the variants
 constexpr std::int64_t kGpuCalls = 3;  // steps beside which the calls alone are measured on a GPU
 
 const std::string& precision_name(Precision precision) {
@@ -146,10 +145,12 @@ StepBenchResult bench_step(const StepBenchOptions& options) {
   at::globalContext().setAllowTF32CuDNN(tf32);
   at::globalContext().setBenchmarkCuDNN(true);
   const Batch batch = random_batch(setting, device, 1);
+  BenchSetting as_it_is = setting;
+  as_it_is.recorded = false;
   StepBenchResult result;
   if (!device.is_cpu()) {
     for (const bool second_order : {false, true}) {
-      Trainee trainee(setting, device, second_order ? std::optional(options.kfac) : std::nullopt);
+      Trainee trainee(as_it_is, device, second_order ? std::optional(options.kfac) : std::nullopt);
       trainee.step(batch, 3);  // the first ones try algorithms, with memory for each
       at::getDeviceAllocator(device.type())->resetPeakStats(device.index());
       trainee.step(batch);
@@ -163,16 +164,18 @@ StepBenchResult bench_step(const StepBenchOptions& options) {
   KfacOptions traced = options.kfac;
   traced.trace = true;
   std::vector<std::unique_ptr<Trainee>> trainees;
-  const auto add = [&](const char* name, const std::optional<KfacOptions>& kfac) {
-    trainees.push_back(std::make_unique<Trainee>(setting, device, kfac));
-    result.variants.push_back({name, {}});
+  const auto add = [&](const std::string& name, const std::optional<KfacOptions>& kfac,
+                       bool recorded) -> Trainee& {
+    result.variants.push_back({name + (recorded ? " recorded" : ""), {}});
+    trainees.push_back(std::make_unique<Trainee>(recorded ? setting : as_it_is, device, kfac));
+    return *trainees.back();
   };
-  add("sgd", std::nullopt);
-  add("capture", watching);
-  add("kfac", options.kfac);
-  add("kfac traced", traced);
+  add("sgd", std::nullopt, false);
+  if (setting.recorded) add("sgd", std::nullopt, true);
   // The step at which factors would be due, on nothing.
-  trainees[1]->kfac().step(Trainee::kLearningRate);
+  add("capture", watching, setting.recorded).kfac().step(Trainee::kLearningRate);
+  add("kfac", options.kfac, setting.recorded);
+  add("kfac traced", traced, false);
   CallsAlone calls(describe_setting(setting), device);
 
   Progress progress("steps", static_cast<std::size_t>(options.warmup + setting.steps));
@@ -183,7 +186,7 @@ StepBenchResult bench_step(const StepBenchOptions& options) {
       const double seconds = trainees[index]->step(batch, options.in_a_row);
       if (step < options.warmup) continue;
       result.variants[index].seconds.push_back(seconds);
-      if (index != kTraced) continue;
+      if (index + 1 < trainees.size()) continue;
       result.last = trainees[index]->kfac().trace();
       const CategoryTimes times = breakdown(result.last, 0);
       for (std::size_t part = 0; part < kCategoryCount; ++part) {

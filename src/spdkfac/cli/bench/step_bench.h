@@ -28,7 +28,8 @@ struct StepSamples {
 };
 
 struct StepBenchResult {
-  // sgd; capture (the operators are watched, no factor is computed); kfac; kfac with tracing.
+  // sgd; with recorded steps also sgd recorded; capture (the operators are watched, no factor is
+  // computed); kfac; kfac with tracing, never recorded.
   std::vector<StepSamples> variants;
   // Medians of the traced steps by category, in milliseconds.
   std::vector<std::pair<std::string, double>> parts;

@@ -29,6 +29,10 @@ struct StepBenchFlags {
 
 void run_step_bench(const StepBenchFlags& flags) {
   StepBenchOptions options = flags.options;
+  if (options.setting.recorded && options.setting.device == "cpu") {
+    throw ConfigError(
+        "bench step: --record is for CUDA graphs; add --device cuda, or leave it out");
+  }
   const ModelInfo& info = model_info(options.setting.model);
   options.setting.input = flags.input ? parse_shape("--input", *flags.input) : info.input;
   options.setting.batch = flags.batch.value_or(info.batch);
@@ -74,6 +78,8 @@ void add_step_bench(CLI::App& bench) {
                    "On a GPU: fp32 (default), tf32, or bf16 by autocast")
       ->check(CLI::IsMember(precision_names()));
   verb->add_flag("--channels-last", setting.channels_last, "Images and weights with channels last");
+  verb->add_flag("--record", setting.recorded,
+                 "On a GPU: replay steps as CUDA graphs, all but the traced ones");
   verb->add_option("--in-a-row", options.in_a_row, "Steps in a row that make a sample; default 1")
       ->check(CLI::Range(1, 1000));
   verb->add_option("--profile", options.profile,

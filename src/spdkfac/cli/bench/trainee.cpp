@@ -10,7 +10,9 @@
 
 #include "spdkfac/base/log.h"
 #include "spdkfac/cli/device.h"
+#include "spdkfac/kfac/replayed.h"
 #include "spdkfac/runtime/describe.h"
+#include "spdkfac/runtime/recorded_steps.h"
 
 namespace spdkfac::cli {
 namespace {
@@ -47,16 +49,18 @@ class Autocast {
 }  // namespace
 
 std::string to_text(const BenchSetting& setting) {
-  return fmt::format("{} (width {}), batch {}, {} on {}{}", setting.model, setting.width,
+  return fmt::format("{} (width {}), batch {}, {} on {}{}{}", setting.model, setting.width,
                      setting.batch, fmt::join(setting.input, "x"), setting.device,
-                     setting.channels_last ? ", channels last" : "");
+                     setting.channels_last ? ", channels last" : "",
+                     setting.recorded ? ", steps recorded" : "");
 }
 
 Json to_json(const BenchSetting& setting) {
-  return {{"model", setting.model},   {"width", setting.width},
-          {"batch", setting.batch},   {"input", setting.input},
-          {"device", setting.device}, {"threads", at::get_num_threads()},
-          {"steps", setting.steps},   {"channels_last", setting.channels_last}};
+  return {{"model", setting.model},      {"width", setting.width},
+          {"batch", setting.batch},      {"input", setting.input},
+          {"device", setting.device},    {"threads", at::get_num_threads()},
+          {"steps", setting.steps},      {"channels_last", setting.channels_last},
+          {"recorded", setting.recorded}};
 }
 
 ModelSpec describe_setting(const BenchSetting& setting) {
@@ -80,7 +84,10 @@ Batch random_batch(const BenchSetting& setting, at::Device device, std::uint64_t
 
 Trainee::Trainee(const BenchSetting& setting, at::Device device,
                  const std::optional<KfacOptions>& kfac, const Distribution& distribution)
-    : device_(device), autocast_(setting.autocast), model_(model_of(setting)) {
+    : device_(device),
+      autocast_(setting.autocast),
+      recorded_(setting.recorded),
+      model_(model_of(setting)) {
   model_->to(device);
   if (setting.channels_last) {
     const torch::NoGradGuard no_grad;
@@ -101,9 +108,19 @@ double Trainee::step(const Batch& batch, int count) {
   using Clock = std::chrono::steady_clock;
   synchronize(device_);
   const Clock::time_point start = Clock::now();
-  for (int index = 0; index < count; ++index) train(batch);
+  if (recorded_ && !replay_) record(batch);
+  for (int index = 0; index < count; ++index) recorded_ ? replay_() : train(batch);
   synchronize(device_);
   return std::chrono::duration<double>(Clock::now() - start).count() / count;
+}
+
+void Trainee::record(const Batch& batch) {
+  const auto step = [this, batch] { train(batch); };
+  if (kfac_) {
+    replay_ = [steps = std::make_shared<RecordedSteps>(*kfac_, step)] { steps->run(); };
+  } else {
+    replay_ = [steps = std::make_shared<Replayed>(step)] { steps->run(); };
+  }
 }
 
 void Trainee::train(const Batch& batch) {

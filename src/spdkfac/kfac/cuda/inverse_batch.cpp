@@ -16,8 +16,8 @@
 #include "spdkfac/kfac/block_inverse.h"
 #include "spdkfac/kfac/cuda/inverse_kernels.h"
 #include "spdkfac/kfac/cuda/lanes.h"
-#include "spdkfac/kfac/cuda/replayed.h"
 #include "spdkfac/kfac/cuda/split_product.h"
+#include "spdkfac/kfac/replayed.h"
 #include "spdkfac/kfac/side_streams.h"
 
 namespace spdkfac {

@@ -9,6 +9,8 @@
 
 namespace spdkfac {
 
+constexpr int kShiftThreads = 256;  // of a block
+
 // Queues one kernel on `stream` that writes the upper triangle of `sum`; `row_stride` in elements.
 template <class Scalar>
 cudaError_t launch_assemble(const ShiftAssembly<Scalar>& from, Scalar scale, Scalar keep,
@@ -17,23 +19,24 @@ cudaError_t launch_assemble(const ShiftAssembly<Scalar>& from, Scalar scale, Sca
 // The patches of one edge: where its first position meets the image, positions and places.
 struct EdgeGrid {
   std::int32_t origin[2];
-  std::int32_t size[2];
-  std::int32_t kernel[2];
+  std::uint32_t size[2];
+  std::uint32_t kernel[2];
 };
 struct EdgeGrids {
   EdgeGrid edge[4];
-  std::int32_t dilation[2];
+  std::uint32_t dilation[2];
 };
 // Images [examples, channels, height, width], strides in elements.
 struct ImageLayout {
   std::int64_t size[4];
   std::int64_t stride[4];
 };
-// Writes the patches of `count` edges to `patches` [count, features, columns], zero where an edge
-// has fewer; one kernel on `stream`.
+// Writes the patches of `count` edges to `patches` [count, features, columns], or with the features
+// last, zero where an edge has fewer; one kernel on `stream`.
 template <class Scalar>
 cudaError_t launch_gather_edges(const Scalar* images, const ImageLayout& shape,
-                                const EdgeGrids& grids, int count, std::int64_t features,
-                                std::int64_t columns, Scalar* patches, cudaStream_t stream);
+                                const EdgeGrids& grids, int count, bool features_last,
+                                std::uint32_t features, std::uint32_t columns, Scalar* patches,
+                                cudaStream_t stream);
 
 }  // namespace spdkfac

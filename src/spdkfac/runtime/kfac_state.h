@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/serialize/archive.h>
+
+#include "spdkfac/runtime/factor_bank.h"
+
+namespace spdkfac {
+
+// Everything of all layers that later steps depend on. Loading checks that the state is one of this
+// model and of options that compute the same; if not, a ConfigError says what differs.
+void save_state(torch::serialize::OutputArchive& archive, FactorBank& bank,
+                const KfacOptions& options);
+void load_state(torch::serialize::InputArchive& archive, FactorBank& bank,
+                const KfacOptions& options);
+
+}  // namespace spdkfac
