@@ -182,8 +182,8 @@ class StepTest(BenchTestCase):
         self.assertIn("x sgd", text)
 
     def test_recorded_steps_need_a_gpu(self) -> None:
-        done = self.run_command(PROGRAM, "bench", "step", "--record", code=USAGE_MISTAKE)
-        self.assertIn("bench step: --record is for CUDA graphs; add --device cuda", done.stderr)
+        self.assert_mistake(["step", "--record"],
+                            "bench step: --record is for CUDA graphs; add --device cuda")
 
 
 class ReportTest(BenchTestCase):
