@@ -2,6 +2,8 @@
 // NCCL with one rank, or the refusal of two on one GPU under mpirun. The common suite has the rest.
 #include "spdkfac/comm/nccl.h"
 
+#include <array>
+#include <chrono>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -55,6 +57,24 @@ TEST_F(NcclAlone, TheHostNeverWaits) {
   EXPECT_FALSE(c10::cuda::getCurrentCUDAStream().query());
   EXPECT_TRUE(at::equal(tensor, numbers::sum(1, 1000, at::kFloat)));
   EXPECT_TRUE(work.done());
+}
+
+TEST_F(NcclAlone, SpansAreOnTheHostsClock) {
+  const auto comm = make();
+  const at::Tensor tensor = numbers::of_rank(0, 1 << 20, at::kFloat);
+  comm->all_reduce_async(tensor, "first").wait();
+  c10::cuda::device_synchronize();
+  const auto before = std::chrono::steady_clock::now();
+  at::cuda::sleep(kSleepCycles / 10);
+  const Work first = comm->all_reduce_async(tensor, "behind a long kernel");
+  const Work second = comm->all_reduce_async(tensor, "behind the first");
+  const auto spans = std::array{first.span().value(), second.span().value()};
+  const auto slack = std::chrono::milliseconds(2);  // between the clocks
+  EXPECT_GE(spans[0].begin, before + std::chrono::milliseconds(20)) << "the kernel takes longer";
+  EXPECT_LE(spans[0].begin, spans[0].end);
+  EXPECT_LE(spans[0].end, spans[1].begin);
+  EXPECT_LE(spans[1].end, std::chrono::steady_clock::now() + slack);
+  EXPECT_FALSE(comm->all_reduce_async(tensor.narrow(0, 0, 0), "nothing").span());
 }
 
 TEST_F(NcclAlone, WorkOutlivesItsCommunicator) {

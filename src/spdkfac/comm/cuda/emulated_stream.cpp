@@ -7,31 +7,11 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include "spdkfac/comm/cuda/delay.h"
+#include "spdkfac/comm/cuda/gpu_clock.h"
 #include "spdkfac/comm/emulated_link.h"
 
 namespace spdkfac {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-// Moments of the GPU on the host's clock.
-class GpuClock {
- public:
-  explicit GpuClock(c10::cuda::CUDAStream stream) {
-    stream.synchronize();
-    zero_.record(stream.unwrap());
-    stream.synchronize();
-    zero_time_ = Clock::now();
-  }
-  Clock::time_point operator()(const c10::Event& event) const {
-    return zero_time_ + std::chrono::duration_cast<Clock::duration>(
-                            std::chrono::duration<double, std::milli>(zero_.elapsedTime(event)));
-  }
-
- private:
-  c10::Event zero_{at::kCUDA, c10::EventFlag::BACKEND_DEFAULT};
-  Clock::time_point zero_time_;
-};
 
 class StreamWork final : public Work::State {
  public:
@@ -44,8 +24,8 @@ class StreamWork final : public Work::State {
     return OperationSpan{(*clock_)(begin), (*clock_)(end)};
   }
 
-  c10::Event begin{at::kCUDA, c10::EventFlag::BACKEND_DEFAULT};
-  c10::Event end{at::kCUDA, c10::EventFlag::BACKEND_DEFAULT};
+  c10::Event begin = GpuClock::event();
+  c10::Event end = GpuClock::event();
 
  private:
   std::shared_ptr<const GpuClock> clock_;

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/comm/cuda/gpu_clock.h"
 #include "spdkfac/comm/nccl.h"
 #include "spdkfac/comm/nccl/nccl_watch.h"
 
@@ -17,19 +18,28 @@ namespace {
 
 class NcclWork final : public Work::State {
  public:
-  NcclWork(std::shared_ptr<NcclWatch> watch, std::shared_ptr<const c10::Event> ended,
-           at::Device device)
-      : watch_(std::move(watch)), ended_(std::move(ended)), device_(device) {}
+  NcclWork(std::shared_ptr<NcclWatch> watch, std::optional<NcclWatch::Events> events,
+           std::shared_ptr<const GpuClock> clock, at::Device device)
+      : watch_(std::move(watch)),
+        events_(std::move(events)),
+        clock_(std::move(clock)),
+        device_(device) {}
 
   void wait() override {
     watch_->check();
-    if (ended_) ended_->block(c10::cuda::getCurrentCUDAStream(device_.index()).unwrap());
+    if (events_) events_->ended->block(c10::cuda::getCurrentCUDAStream(device_.index()).unwrap());
   }
-  bool done() override { return watch_->failed() || !ended_ || ended_->query(); }
+  bool done() override { return watch_->failed() || !events_ || events_->ended->query(); }
+  std::optional<OperationSpan> span() override {
+    if (!events_ || watch_->failed()) return std::nullopt;
+    events_->ended->synchronize();
+    return OperationSpan{(*clock_)(*events_->reached), (*clock_)(*events_->ended)};
+  }
 
  private:
   std::shared_ptr<NcclWatch> watch_;
-  std::shared_ptr<const c10::Event> ended_;  // none where there was nothing to do
+  std::optional<NcclWatch::Events> events_;  // none where there was nothing to do
+  std::shared_ptr<const GpuClock> clock_;
   at::Device device_;
 };
 
@@ -72,6 +82,7 @@ class NcclCommunicator final : public Communicator {
       : bootstrap_(std::move(bootstrap)),
         device_(device),
         stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device.index())),
+        clock_(std::make_shared<GpuClock>(stream_)),
         watch_(std::make_shared<NcclWatch>(comm, options.timeout)) {}
   ~NcclCommunicator() override { watch_->close(); }
 
@@ -83,13 +94,13 @@ class NcclCommunicator final : public Communicator {
     if (!request.tensor.defined() || request.tensor.is_cpu()) {
       return bootstrap_->start(std::move(request));
     }
-    std::shared_ptr<const c10::Event> ended;
-    if (request.tensor.numel() > 0) ended = queue(request);
-    return Work(std::make_shared<NcclWork>(watch_, std::move(ended), device_));
+    std::optional<NcclWatch::Events> events;
+    if (request.tensor.numel() > 0) events = queue(request);
+    return Work(std::make_shared<NcclWork>(watch_, std::move(events), clock_, device_));
   }
 
  private:
-  std::shared_ptr<const c10::Event> queue(const Request& request) {
+  NcclWatch::Events queue(const Request& request) {
     const c10::cuda::CUDAGuard guard(device_);
     c10::Event ready(at::kCUDA);
     ready.record(c10::cuda::getCurrentCUDAStream(device_.index()).unwrap());
@@ -108,6 +119,7 @@ class NcclCommunicator final : public Communicator {
   std::shared_ptr<Communicator> bootstrap_;
   at::Device device_;
   c10::cuda::CUDAStream stream_;
+  std::shared_ptr<const GpuClock> clock_;
   std::shared_ptr<NcclWatch> watch_;
 };
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/comm/cuda/gpu_clock.h"
 
 namespace spdkfac {
 namespace {
@@ -48,13 +49,11 @@ void NcclWatch::close() noexcept {
   }
 }
 
-std::shared_ptr<const c10::Event> NcclWatch::queue(
-    const std::string& place, const c10::Stream& stream,
-    const std::function<ncclResult_t(ncclComm_t)>& call) {
-  Item item{.place = place,
-            .reached = c10::Event(stream.device_type()),
-            .ended = std::make_shared<c10::Event>(stream.device_type())};
-  item.reached.record(stream);
+NcclWatch::Events NcclWatch::queue(const std::string& place, const c10::Stream& stream,
+                                   const std::function<ncclResult_t(ncclComm_t)>& call) {
+  const Events events{.reached = std::make_shared<c10::Event>(GpuClock::event()),
+                      .ended = std::make_shared<c10::Event>(GpuClock::event())};
+  events.reached->record(stream);
   {
     const std::lock_guard lock(mutex_);
     if (!failure_.empty()) throw CommError(failure_);
@@ -68,12 +67,11 @@ std::shared_ptr<const c10::Event> NcclWatch::queue(
   }
   changed_.notify_all();
   if (result != ncclSuccess) give_up(message(result, place));
-  auto ended = item.ended;
   const std::lock_guard lock(mutex_);
   if (!failure_.empty()) throw CommError(failure_);
-  ended->record(stream);
-  items_.push_back(std::move(item));
-  return ended;
+  events.ended->record(stream);
+  items_.push_back({.place = place, .events = events});
+  return events;
 }
 
 bool NcclWatch::failed() const {
@@ -106,7 +104,7 @@ void NcclWatch::watch() {
 
 std::optional<std::string> NcclWatch::look() {
   patience_.tick();
-  while (!items_.empty() && items_.front().ended->query()) items_.pop_front();
+  while (!items_.empty() && items_.front().events.ended->query()) items_.pop_front();
   ncclResult_t state = ncclSuccess;
   ncclCommGetAsyncError(comm_, &state);
   if (state != ncclSuccess && state != ncclInProgress) {
@@ -125,7 +123,7 @@ std::optional<std::string> NcclWatch::look() {
   if (calling_) return late(calling_->place, calling_->since);
   if (items_.empty()) return std::nullopt;
   Item& first = items_.front();
-  if (!first.since && first.reached.query()) first.since = patience_.now();
+  if (!first.since && first.events.reached->query()) first.since = patience_.now();
   return first.since ? late(first.place, *first.since) : std::nullopt;
 }
 

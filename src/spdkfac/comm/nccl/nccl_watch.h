@@ -29,9 +29,14 @@ class NcclWatch {
   NcclWatch(const NcclWatch&) = delete;
   NcclWatch& operator=(const NcclWatch&) = delete;
 
-  // Calls NCCL and returns the event behind its work on `stream`. `place` names it in messages.
-  std::shared_ptr<const c10::Event> queue(const std::string& place, const c10::Stream& stream,
-                                          const std::function<ncclResult_t(ncclComm_t)>& call);
+  // Around an operation on its stream, with times.
+  struct Events {
+    std::shared_ptr<c10::Event> reached;  // the stream has come to it
+    std::shared_ptr<c10::Event> ended;
+  };
+  // Calls NCCL, whose work goes to `stream`. `place` names it in messages.
+  Events queue(const std::string& place, const c10::Stream& stream,
+               const std::function<ncclResult_t(ncclComm_t)>& call);
 
   // Ends the communicator: waits for what was queued; during an exception, aborts it.
   void close() noexcept;
@@ -43,8 +48,7 @@ class NcclWatch {
  private:
   struct Item {
     std::string place;
-    c10::Event reached;  // the stream has come to it
-    std::shared_ptr<c10::Event> ended;
+    Events events;
     std::optional<Patience::Clock::duration> since = {};  // when it was seen to be reached
   };
   struct Call {
