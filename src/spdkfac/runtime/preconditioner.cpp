@@ -242,6 +242,7 @@ void Preconditioner::Impl::step(double learning_rate) {
       profiled_ = true;
       profile_.emplace(layers.size());
       bank_.set_profile(&*profile_);
+      schedule_->set_quiet(true);  // what messages take from computation is in the cost model
     }
     schedule_->begin(kind());
   }
@@ -320,6 +321,7 @@ void Preconditioner::Impl::make_first_plan() {
 void Preconditioner::Impl::make_plan_again() {
   const std::vector<LayerTimes> mine = profile_->times(model_.layers, calls_.order());
   bank_.set_profile(nullptr);
+  schedule_->set_quiet(false);
   profile_.reset();
   const std::vector<LayerTimes> times = means_of_ranks(mine, *distribution_.communicator);
   for (std::size_t layer = 0; layer < times.size(); ++layer) {

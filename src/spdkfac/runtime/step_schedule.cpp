@@ -78,7 +78,7 @@ void StepSchedule::end() {
 void StepSchedule::computed(FactorId id) {
   std::int64_t& count = (id.side == FactorSide::kA ? counts_.a : counts_.g)[id.layer];
   ++count;
-  if (!planned() || !expected_) return;
+  if (!planned() || !expected_ || quiet_) return;
   const Member member = factor_member(static_cast<int>(plan_of_[id.layer]), id.side);
   if (!step().pipeline->contains(member)) return;
   if (step().pipeline->is_ready(member)) {
@@ -99,7 +99,7 @@ void StepSchedule::computed(FactorId id) {
 
 void StepSchedule::gradient_finished(std::size_t layer, std::size_t parameter) {
   ++counts_.gradients[layer][parameter];
-  if (!planned() || !expected_) return;
+  if (!planned() || !expected_ || quiet_) return;
   const Member member{TensorKind::kGradient, static_cast<int>(plan_of_[layer])};
   if (step().pipeline->is_ready(member)) {
     throw ConfigError(

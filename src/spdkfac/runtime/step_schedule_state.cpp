@@ -56,7 +56,8 @@ void StepSchedule::adopt(const std::map<StepKind, Plan>& plans, const ModelSpec&
               .exchange_offsets = {},
               .pipeline = std::make_unique<MessagePipeline>(
                   plan, model, communicator_,
-                  [this](const Message& message) { bank_.pack(factors_of(message)); })};
+                  // Cost models of the bulk schedule count packing as part of factor times.
+                  [this](const Message& message) { bank_.pack(factors_of(message), holds()); })};
     std::int64_t offset = MessagePipeline::elements(plan);
     for (const ExchangeStep& exchange : next.exchanges) {
       next.exchange_offsets.push_back(offset);
