@@ -176,14 +176,9 @@ RatesTogether rates_together(const Bench& bench, std::span<const Measurement> al
     computation.push_back(rate_while_busy(computing, both.products, together));
     communication.push_back(rate_while_busy(sending, both.messages, together));
   }
-  RatesTogether mean{0, 0};
-  const auto all = numbers_of_ranks(bench.communicator, bench.device,
-                                    {median(computation), median(communication)});
-  for (const std::vector<double>& one : all) {
-    mean.computation += one[0] / static_cast<double>(all.size());
-    mean.communication += one[1] / static_cast<double>(all.size());
-  }
-  return mean;
+  const std::vector<double> lost = largest_of_ranks(bench.communicator, bench.device,
+                                                    {-median(computation), -median(communication)});
+  return {-lost[0], -lost[1]};
 }
 
 }  // namespace spdkfac

@@ -14,8 +14,8 @@ struct RatesTogether {
   double communication = 1;  // of all-reduces while ranks compute
 };
 
-// Medians of `repetitions` rounds of three loops: products alone, messages alone, both together;
-// means of the ranks, the same on all. `all_reduce`: measured before, sizes increasing.
+// Medians of `repetitions` rounds of three loops: products alone, messages alone, both together; of
+// the rank that loses most; the same on all ranks. `all_reduce`: measured before, sizes increasing.
 RatesTogether rates_together(const Bench& bench, std::span<const Measurement> all_reduce,
                              int repetitions);
 

@@ -216,6 +216,7 @@ StepKind Preconditioner::Impl::kind() const {
 
 void Preconditioner::Impl::step(double learning_rate) {
   const c10::NoGradGuard no_grad;
+  trace.passes_end(device());
   if (unplanned()) make_first_plan();
   if (profile_) profile_->step_ends(device());
   const std::vector<at::Tensor> all = alone() ? step_alone() : schedule_->exchange();

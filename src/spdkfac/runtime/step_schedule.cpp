@@ -66,7 +66,7 @@ void StepSchedule::begin(StepKind kind) {
   received_ = 0;
   if (!planned()) return;
   current_ = &steps_.at(kind);
-  current_->pipeline->reset();
+  current_->pipeline->reset(quiet_);
 }
 
 void StepSchedule::end() {
@@ -78,7 +78,7 @@ void StepSchedule::end() {
 void StepSchedule::computed(FactorId id) {
   std::int64_t& count = (id.side == FactorSide::kA ? counts_.a : counts_.g)[id.layer];
   ++count;
-  if (!planned() || !expected_ || quiet_) return;
+  if (!planned() || !expected_) return;
   const Member member = factor_member(static_cast<int>(plan_of_[id.layer]), id.side);
   if (!step().pipeline->contains(member)) return;
   if (step().pipeline->is_ready(member)) {
@@ -99,7 +99,7 @@ void StepSchedule::computed(FactorId id) {
 
 void StepSchedule::gradient_finished(std::size_t layer, std::size_t parameter) {
   ++counts_.gradients[layer][parameter];
-  if (!planned() || !expected_ || quiet_) return;
+  if (!planned() || !expected_) return;
   const Member member{TensorKind::kGradient, static_cast<int>(plan_of_[layer])};
   if (step().pipeline->is_ready(member)) {
     throw ConfigError(
@@ -165,6 +165,7 @@ std::vector<std::uint32_t> StepSchedule::gradient_versions(std::size_t layer) co
 // when all gradients have arrived.
 void StepSchedule::send_rest() {
   MessagePipeline& pipeline = *step().pipeline;
+  pipeline.launch_held();
   bool held = holds() && step().plan.step != StepKind::kGradients;
   for (std::size_t index = 0; index < pipeline.size(); ++index) {
     const Message& message = pipeline.message(index);
@@ -194,6 +195,7 @@ void StepSchedule::synchronize() {
   SPDKFAC_CHECK(planned(), "a step without a plan");
   if (synchronized_) return;
   MessagePipeline& pipeline = *step().pipeline;
+  pipeline.launch_held();
   const bool held = holds() && step().plan.step != StepKind::kGradients;
   std::size_t end = 0;
   for (; end < pipeline.size(); ++end) {
@@ -454,6 +456,7 @@ std::vector<at::Tensor> StepSchedule::exchange() {
 void StepSchedule::discard() {
   if (!planned()) return;
   MessagePipeline& pipeline = *step().pipeline;
+  pipeline.launch_held();
   for (std::size_t index = 0; index < pipeline.size(); ++index) {
     for (const Member& member : pipeline.message(index).members) {
       if (pipeline.is_ready(member)) continue;

@@ -38,7 +38,7 @@ class StepSchedule {
   bool holds() const { return planned() && schedule_ == FactorSchedule::kBulk; }
 
   void begin(StepKind kind);
-  // Whether messages wait for exchange() from now on, so that passes run without any beside them.
+  // Whether messages wait for exchange() from the next step on, so that none travels beside passes.
   void set_quiet(bool quiet) { quiet_ = quiet; }
   // One more call, or gradient of a call, has been added to a factor.
   void computed(FactorId id);
