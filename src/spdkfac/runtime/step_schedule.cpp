@@ -470,9 +470,7 @@ void StepSchedule::discard() {
 void StepSchedule::record_channel() {
   const MessagePipeline& pipeline = *step().pipeline;
   for (std::size_t index = 0; index < pipeline.size(); ++index) {
-    const bool gradient = pipeline.message(index).members.front().kind == TensorKind::kGradient;
-    trace_.add_channel(gradient ? Category::kGradientComm : Category::kFactorComm,
-                       pipeline.name(index), pipeline.work(index).span());
+    trace_.add_channel(step().categories[index], pipeline.name(index), pipeline.work(index).span());
   }
   for (const Exchanged& exchanged : exchanged_) {
     trace_.add_channel(Category::kInverseComm, exchanged.name, exchanged.work.span());

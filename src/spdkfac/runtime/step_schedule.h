@@ -67,6 +67,7 @@ class StepSchedule {
     Plan plan;
     std::vector<ExchangeStep> exchanges;
     std::vector<std::int64_t> exchange_offsets;  // of those that send gradients, in the memory
+    std::vector<Category> categories;            // of the messages
     std::unique_ptr<MessagePipeline> pipeline;
   };
   struct Counts {

@@ -211,15 +211,6 @@ class Simulator {
     return message.members.front().kind == TensorKind::kTrace;
   }
 
-  // The category of the greater part of the elements.
-  Category category_of_message(const Message& message) const {
-    std::int64_t gradient = 0;
-    for (const Member& member : message.members) {
-      if (member.kind == TensorKind::kGradient) gradient += size_of(member).elements;
-    }
-    return 2 * gradient > message.elements ? Category::kGradientComm : Category::kFactorComm;
-  }
-
   MemberSize size_of(const Member& member) const {
     return member_size(layer_at(member.layer), member.kind);
   }
@@ -276,7 +267,7 @@ class Simulator {
         advance(worker, release);
         ready = std::max(ready, workers_[worker].stream_ends[release]);
       }
-      carry(ready, time_of(message), category_of_message(message), name(describe(message)));
+      carry(ready, time_of(message), category_of(message, model_), name(describe(message)));
     }
     for (std::size_t worker = 0; worker < workers_.size(); ++worker) {
       advance(worker, stream_.tasks.size() - 1);
