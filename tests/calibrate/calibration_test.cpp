@@ -62,6 +62,7 @@ TEST(Calibrate, OneRankHasNoCollectives) {
   EXPECT_EQ(calibration.costs.all_reduce.time(1 << 20) == Seconds(0), alone);
   if (alone) {
     EXPECT_EQ(calibration.costs.overheads.compute_rate_under_communication, 1);
+    EXPECT_EQ(calibration.costs.overheads.communication_rate_under_computation, 1);
   }
 }
 

@@ -24,14 +24,16 @@ TEST(RateWhileBusy, CountsOnlyTheBusyTime) {
 
 // Messages of an emulated link sleep, so they take little from computation; on two cores with other
 // work that is all that can be said.
-TEST(ComputeRateUnderCommunication, IsAShare) {
+TEST(RatesTogether, AreShares) {
   EmulatedLink link = support::emulated_world();
   int advanced = 0;
   const Bench bench{link, c10::kCPU, [&] { ++advanced; }};
   const std::vector<Measurement> all_reduce{{1024, Seconds(support::kAlpha)}};
-  const double rate = compute_rate_under_communication(bench, all_reduce, 2);
-  EXPECT_GT(rate, 0.1);
-  EXPECT_LE(rate, 1);
+  const RatesTogether rates = rates_together(bench, all_reduce, 2);
+  for (const double rate : {rates.computation, rates.communication}) {
+    EXPECT_GT(rate, 0.1);
+    EXPECT_LE(rate, 1);
+  }
   EXPECT_EQ(static_cast<std::size_t>(advanced), contention_samples(2));
 }
 

@@ -31,5 +31,12 @@ TEST(GeometricGrid, StepsAreNeverMuchShorter) {
   EXPECT_THAT(geometric_grid(1000, 4500, 2, 1), ElementsAre(1000, 2000, 4500));
 }
 
+TEST(InverseGrid, HasNeighboursOfLargePowersOfTwo) {
+  // √2 apart: 256, 362.0, 512, 724.1, 1024, 1448.2, 2048 in multiples of 32.
+  EXPECT_THAT(inverse_grid(256, 2048, 1.4142135623730951),
+              ElementsAre(256, 352, 480, 512, 544, 736, 992, 1024, 1056, 1440, 2016, 2048));
+  EXPECT_THAT(inverse_grid(16, 256, 2), ElementsAre(16, 32, 64, 128, 256));
+}
+
 }  // namespace
 }  // namespace spdkfac

@@ -238,6 +238,12 @@ CLUSTER_CASES = [
          "overheads.compute_rate_under_communication: expected a number from 0.01 to 1 (got 0)"),
     Case("compute rate above 1", put("overheads", {"compute_rate_under_communication": 1.5}),
          "overheads.compute_rate_under_communication: expected a number from 0.01 to 1 (got 1.5)"),
+    Case("message rate 0", put("overheads", {"communication_rate_under_computation": 0}),
+         "overheads.communication_rate_under_computation: expected a number from 0.01 to 1 "
+         "(got 0)"),
+    Case("message rate above 1", put("overheads", {"communication_rate_under_computation": 1.5}),
+         "overheads.communication_rate_under_computation: expected a number from 0.01 to 1 "
+         "(got 1.5)"),
     Case("other scaling", put("scaling", {"alpha": "square"}),
          'scaling.alpha: expected one of "log", "linear", "constant" (got "square")'),
     Case("nct_below negative", put("nct_below", -1),

@@ -114,8 +114,10 @@ class MpirunTest(CalibrateTestCase):
             cost = cluster["collectives"][name]
             seconds = cost["table"][-1][1] if "table" in cost else cost["alpha"] + cost["beta"]
             self.assertGreater(seconds, 0)
-        rate = cluster["overheads"]["compute_rate_under_communication"]
-        self.assertTrue(0.01 <= rate <= 1, rate)
+        overheads = cluster["overheads"]
+        rates = (overheads["compute_rate_under_communication"],
+                 overheads.get("communication_rate_under_computation", 1))
+        self.assertTrue(all(0.01 <= rate <= 1 for rate in rates), rates)
         alone = self.simulate("two.json", "--world", "1")
         four = self.simulate("two.json", "--world", "4", "--algorithm", "auto")
         self.assertEqual((alone["world"], four["world"]), (1, 4))

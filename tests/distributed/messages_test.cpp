@@ -99,6 +99,28 @@ TEST(Messages, LeaveDuringTheForwardAndBackwardPass) {
   kfac.step(kRankRate);
 }
 
+TEST(Messages, WaitForTheStepWhileLayersAreTimed) {
+  if (world()->size() == 1) GTEST_SKIP() << "one rank sends nothing";
+  RankRun run;
+  run.algorithm = "lw-none";
+  run.profile_steps = 2;
+  const auto recording = std::make_shared<RecordingCommunicator>(world());
+  RankNet model = seeded_net();
+  Preconditioner kfac(*model, run.kfac, distribution_of(run, recording));
+  std::mt19937 random(1);
+  train_step(model, kfac, run, world()->rank(), 0, random);
+  for (std::int64_t step = 1; step < 4; ++step) {
+    const bool timed = step <= run.profile_steps;
+    recording->clear();
+    model->zero_grad();
+    rank_loss(model, rank_batch(world()->rank(), step)).backward();
+    const std::size_t sent = kfac.plan()->messages.size();
+    EXPECT_EQ(recording->records().size(), timed ? 0 : sent) << "step " << step;
+    kfac.step(kRankRate);
+    EXPECT_GE(recording->records().size(), sent) << "step " << step;
+  }
+}
+
 TEST(Messages, OfTheBulkScheduleLeaveInTheStep) {
   if (world()->size() == 1) GTEST_SKIP() << "one rank sends nothing";
   RankRun run;

@@ -249,7 +249,8 @@ Json full_cluster() {
     "compute": {"forward": 1e12, "factor": 2e12, "precondition": 4e12},
     "models": {"two": {"batch": 16, "forward_backward": 3, "factors": 5}},
     "overheads": {"host_per_tensor": 0.5, "pack_per_element": 0.25, "unpack_per_element": 0.125,
-                  "compute_rate_under_communication": 0.75},
+                  "compute_rate_under_communication": 0.75,
+                  "communication_rate_under_computation": 0.875},
     "scaling": {"alpha": "linear"}, "nct_below": 1400, "source": "a test",
     "provenance": {"inverse": "made up"}})");
 }
@@ -275,6 +276,7 @@ TEST(ClusterFile, ParsesEveryField) {
   EXPECT_EQ(costs.overheads.pack_per_element.value(), 0.25);
   EXPECT_EQ(costs.overheads.unpack_per_element.value(), 0.125);
   EXPECT_EQ(costs.overheads.compute_rate_under_communication, 0.75);
+  EXPECT_EQ(costs.overheads.communication_rate_under_computation, 0.875);
   EXPECT_EQ(costs.alpha_scaling, AlphaScaling::kLinear);
   EXPECT_EQ(costs.nct_below, 1400);
   EXPECT_EQ(costs.source, "a test");
@@ -291,6 +293,7 @@ TEST(ClusterFile, AbsentFieldsHaveTheirDefaults) {
   EXPECT_TRUE(costs.models.empty());
   EXPECT_EQ(costs.overheads.host_per_tensor.value(), 0);
   EXPECT_EQ(costs.overheads.compute_rate_under_communication, 1);
+  EXPECT_EQ(costs.overheads.communication_rate_under_computation, 1);
   EXPECT_EQ(costs.alpha_scaling, AlphaScaling::kLog);
   EXPECT_FALSE(costs.nct_below.has_value());
 }
@@ -355,6 +358,12 @@ INSTANTIATE_TEST_SUITE_P(
         Damage{"ComputeStopsUnderCommunication",
                [](Json& d) { d["overheads"]["compute_rate_under_communication"] = 0; },
                "overheads.compute_rate_under_communication"},
+        Damage{"MessagesFasterUnderComputation",
+               [](Json& d) { d["overheads"]["communication_rate_under_computation"] = 1.5; },
+               "overheads.communication_rate_under_computation"},
+        Damage{"MessagesStopUnderComputation",
+               [](Json& d) { d["overheads"]["communication_rate_under_computation"] = 0; },
+               "overheads.communication_rate_under_computation"},
         Damage{"OtherScaling", [](Json& d) { d["scaling"]["alpha"] = "cubic"; }, "scaling.alpha"}),
     [](const auto& test) { return std::string(test.param.name); });
 

@@ -50,6 +50,17 @@ TEST(Breakdown, CountsOnlyTheCommunicationThatNoComputationHides) {
   EXPECT_EQ(exposed_communication(times), Seconds(2));
 }
 
+TEST(MeanBreakdown, AddsUpAndCountsEveryRankAlike) {
+  // Rank 0 computes 0..4 and then has 2 s of the message to itself; rank 1 computes 0..2 and has 4.
+  Builder builder(2);
+  builder.compute(0, kFfBp, 0, 4).channel(0, kGrad, 2, 6);
+  builder.compute(1, kFfBp, 0, 2).channel(1, kGrad, 2, 6);
+  const CategoryTimes times = mean_breakdown(builder.trace());
+  EXPECT_EQ(times[kFfBp], Seconds(3));
+  EXPECT_EQ(times[kGrad], Seconds(3));
+  EXPECT_EQ(times.total(), builder.trace().iteration());
+}
+
 TEST(Breakdown, SplitsAMessageThatIsHiddenTwice) {
   // channel 0..10, compute 2..3 and 5..8: exposed 0..2, 3..5, 8..10 = 6.
   Builder builder(1);

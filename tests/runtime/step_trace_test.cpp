@@ -64,6 +64,27 @@ TEST(StepTrace, ACpuSpanLastsAsLongAsItsWork) {
   EXPECT_LE(slept, result.iteration());
 }
 
+TEST(StepTrace, WhatLeadsToAMarkBehindThePassesCountsAsIt) {
+  const auto wait = [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
+  StepTrace trace(true);
+  trace.next_step(at::kCPU);
+  wait();
+  trace.passes_end(at::kCPU);
+  wait();
+  {
+    const StepTrace::Span span(trace, Category::kInverseComp, "inverse", "", at::kCPU);
+    wait();
+  }
+  trace.next_step(at::kCPU);
+  CategoryTimes times;
+  const Trace result = trace.trace();
+  for (const TraceEvent& event : result.events()) times[event.category] += event.duration;
+  EXPECT_GE(times[Category::kForwardBackward], Seconds(0.020));
+  EXPECT_GE(times[Category::kInverseComp], Seconds(0.040));
+  EXPECT_EQ(times[Category::kFactorComp], Seconds(0));
+  EXPECT_NEAR(times.total().value(), result.iteration().value(), 1e-9);
+}
+
 TEST(StepTrace, SwitchedOffItRecordsNothing) {
   StepTrace trace(false);
   trace.next_step(at::kCPU);

@@ -25,6 +25,32 @@ TEST(Channel, CarriesOneMessageAtATimeInTheOrderGiven) {
   EXPECT_EQ(channel.free_at(), Seconds(10));
 }
 
+TEST(Channel, KnowsHowLongItWasBusySinceATime) {
+  Channel channel;
+  carry(channel, 1, 2);  // busy 1-3
+  carry(channel, 5, 2);  // busy 5-7
+  EXPECT_EQ(channel.busy_since(Seconds(0)), Seconds(4));
+  EXPECT_EQ(channel.busy_since(Seconds(2)), Seconds(3));
+  EXPECT_EQ(channel.busy_since(Seconds(4)), Seconds(2));
+  EXPECT_EQ(channel.busy_since(Seconds(6)), Seconds(1));
+  EXPECT_EQ(channel.busy_since(Seconds(7)), Seconds(0));
+}
+
+TEST(WorkerClock, TellsHowLongItWillComputeUnderAMessage) {
+  Channel channel;
+  carry(channel, 1, 2);  // busy 1-3
+  carry(channel, 5, 2);  // busy 5-7
+  WorkerClock clock(2, 0.5);
+  clock.expect(Seconds(4));  // 8 s of work
+  // 0-1 does 1, 1-3 does 1, 3-5 does 2, 5-7 does 1, 7-9 does 2; 1 is left, at half speed.
+  EXPECT_EQ(clock.computes_from(Seconds(9), channel), Seconds(2));
+  EXPECT_EQ(clock.computes_from(Seconds(12), channel), Seconds(0));
+  clock.compute(Seconds(1), channel);  // 2 s of work, until 3; 6 are left
+  EXPECT_EQ(clock.computes_from(Seconds(9), channel), Seconds(2));
+  clock.wait_until(Seconds(3));  // what was expected is over
+  EXPECT_EQ(clock.computes_from(Seconds(9), channel), Seconds(0));
+}
+
 TEST(WorkerClock, RunsAtFullSpeedOnAQuietChannel) {
   const Channel channel;
   WorkerClock clock(1, 0.5);

@@ -213,6 +213,24 @@ TEST(Simulator, SlowingARankNeverMakesTheIterationShorter) {
   }
 }
 
+TEST(Simulator, SlowerMessagesBesideComputationNeverMakeTheIterationShorter) {
+  Random random(12);
+  for (int i = 0; i < kCases; ++i) {
+    RandomCase drawn = random_case(random);
+    SCOPED_TRACE(in_words(drawn));
+    const SimulationOptions options{.slow = random_slowness(random, drawn.plan.world),
+                                    .trace = false};
+    double& rate = drawn.costs.overheads.communication_rate_under_computation;
+    Seconds before(0);
+    for (const double next : {1.0, 0.8, 0.4, 0.1}) {
+      rate = next;
+      const Seconds after = simulate(drawn.plan, drawn.model, drawn.costs, options).iteration;
+      EXPECT_GE(after.value(), before.value() - kRounding) << "rate " << rate;
+      before = after;
+    }
+  }
+}
+
 TEST(Simulator, ScalesCostsToTheWorldOfThePlan) {
   Random random(9);
   for (int i = 0; i < kCases; ++i) {

@@ -116,6 +116,23 @@ TEST(InverseTimeline, InversionAndUnpackingAreSlowerUnderABroadcast) {
   EXPECT_EQ(simulation.iteration, Seconds(17));
 }
 
+TEST(InverseTimeline, BroadcastIsSlowerBesideInversions) {
+  const ModelSpec model = tiny_model({{2, 4}});  // packed: A_0 3, G_0 10
+  CostModel costs = inverse_stage_costs(2);
+  costs.overheads.compute_rate_under_communication = 0.5;
+  costs.overheads.communication_rate_under_computation = 0.5;
+  const Plan plan = by_hand(model, 2, FactorSchedule::kBulk, {whole_layer(model, 0)},
+                            {invert_a(0, 2, 0), invert_g(0, 4, 1)});
+
+  const Simulation simulation = simulate(plan, model, costs);
+
+  // Rank 0: A_0 0-2. Rank 1: G_0, 4 s: 2 by 2, then 2 at half speed: 0-6. The broadcast of A_0,
+  // 2.5 s: 2 are done by 6, 0.5 are left: 2-6.5. That of G_0 6 s: 6.5-12.5.
+  EXPECT_EQ(compute(simulation, 1), Timeline({{kInverse, 0, 6}}));
+  EXPECT_EQ(channel(simulation), Timeline({{kInverseComm, 2, 6.5}, {kInverseComm, 6.5, 12.5}}));
+  EXPECT_EQ(simulation.iteration, Seconds(12.5));
+}
+
 // Two layers; packed A_0 10, G_0 3, A_1 3, G_1 1; dealt out in turn to two workers.
 Plan dealt_out(const ModelSpec& model, PlacementKind placement) {
   Plan plan =

@@ -309,6 +309,75 @@ ModelSpec long_first_layer() {
   return model;
 }
 
+TEST(Timeline, MessagesAreSlowerBesideComputation) {
+  const ModelSpec model = two_layers();
+  CostModel costs = simple_costs(2);
+  costs.overheads.communication_rate_under_computation = 0.5;
+
+  const Simulation simulation = simulate(pipelined_plan(model), model, costs);
+
+  // Computation is undisturbed and ends at 16. A_0, 4 s alone, takes 8: 1-9. A_1, 2.5 s, 5: 9-14.
+  // Gradient 1, 2 s: 1 of them by 16, the other at full speed: 14-17. Then G_1 1.5, gradient 0 4,
+  // G_0 2.5 s as ever: 18.5, 22.5, 25. Inverses 8 s.
+  EXPECT_EQ(channel(simulation), Timeline({{kFactorComm, 1, 9},
+                                           {kFactorComm, 9, 14},
+                                           {kGradComm, 14, 17},
+                                           {kFactorComm, 17, 18.5},
+                                           {kGradComm, 18.5, 22.5},
+                                           {kFactorComm, 22.5, 25}}));
+  EXPECT_EQ(simulation.iteration, Seconds(33));
+}
+
+TEST(Timeline, MessageThatOutlastsComputationGoesOnAtFullSpeed) {
+  const ModelSpec model = long_first_layer();
+  CostModel costs = simple_costs(2);
+  costs.overheads.compute_rate_under_communication = 0.5;
+  costs.overheads.communication_rate_under_computation = 0.5;
+  const Plan plan = by_hand(model, 2, FactorSchedule::kNone,
+                            {all_reduce({gradient(1)}, 8), all_reduce({gradient(0)}, 4)});
+
+  const Simulation simulation = simulate(plan, model, costs);
+
+  // Gradient 1, 5 s, leaves at 4. B_0, 4 s at half speed: 4-12. By then 4 s of the message are
+  // done, 1 is left: 4-13. Gradient 0, 3 s, is ready at 12: 13-16.
+  EXPECT_EQ(compute(simulation, 0),
+            Timeline({{kPass, 0, 1}, {kPass, 1, 2}, {kPass, 2, 4}, {kPass, 4, 12}}));
+  EXPECT_EQ(channel(simulation), Timeline({{kGradComm, 4, 13}, {kGradComm, 13, 16}}));
+  EXPECT_EQ(simulation.iteration, Seconds(16));
+}
+
+TEST(Timeline, MessagesAreSlowedByTheWorkerThatComputesLongest) {
+  const ModelSpec model = long_first_layer();
+  CostModel costs = simple_costs(2);
+  costs.overheads.communication_rate_under_computation = 0.5;
+  const Plan plan = by_hand(model, 2, FactorSchedule::kNone,
+                            {all_reduce({gradient(1)}, 8), all_reduce({gradient(0)}, 4)});
+
+  const Simulation simulation = simulate(plan, model, costs, {.slow = {{1, 2.0}}});
+
+  // Rank 1: B_1 4-8, B_0 8-16. Gradient 1, 5 s, leaves at 8: 4 s are done by 16, 1 is left: 8-17.
+  // Rank 0, done at 8, does not matter. Gradient 0, 3 s: 17-20.
+  EXPECT_EQ(channel(simulation), Timeline({{kGradComm, 8, 17}, {kGradComm, 17, 20}}));
+  EXPECT_EQ(simulation.iteration, Seconds(20));
+}
+
+TEST(Timeline, BulkStepSlowsMessagesUntilItWaitsForThem) {
+  const ModelSpec model = two_layers();
+  CostModel costs = simple_costs(2);
+  costs.overheads.communication_rate_under_computation = 0.5;
+
+  const Simulation simulation = simulate(bulk_plan(model, StepKind::kFull), model, costs);
+
+  // F_0 0-1, F_1 1-3, B_1 3-6, B_0 6-8. Gradient 1, 2 s: 1 beside B_0, 1 alone: 6-9. Gradient 0,
+  // 4 s: 9-13. Joined at 13: factors 8 s, -21. Messages 5.5 and 3 s, -29.5, with nothing beside
+  // them. Inverses 8 s.
+  EXPECT_EQ(channel(simulation), Timeline({{kGradComm, 6, 9},
+                                           {kGradComm, 9, 13},
+                                           {kFactorComm, 21, 26.5},
+                                           {kFactorComm, 26.5, 29.5}}));
+  EXPECT_EQ(simulation.iteration, Seconds(37.5));
+}
+
 TEST(Timeline, SlowWorkerDelaysEveryCollective) {
   const ModelSpec model = long_first_layer();
   const Plan plan = by_hand(model, 3, FactorSchedule::kNone,

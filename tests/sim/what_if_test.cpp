@@ -110,6 +110,11 @@ TEST(Scaled, Contention) {
                       preset("sgd")};
   EXPECT_EQ(iteration(base), Seconds(5.5));
   EXPECT_EQ(iteration(scaled(base, {.contention = 0})), Seconds(5));
+  // The message takes 2 s, in which 1 s of work is done: 2 + 2 + 1 + 1 s.
+  costs.overheads.communication_rate_under_computation = 0.5;
+  const Scenario both{base.model, costs, 2, preset("sgd")};
+  EXPECT_EQ(iteration(both), Seconds(6));
+  EXPECT_EQ(iteration(scaled(both, {.contention = 0})), Seconds(5));
 }
 
 TEST(WithInversesAtMost, CutsOnlyTheLongOnes) {

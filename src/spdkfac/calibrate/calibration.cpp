@@ -109,9 +109,9 @@ Calibration calibrate(Communicator& communicator, c10::Device device,
                                        options.element_ratio, /*multiple=*/1),
                         options.repetitions, options.budget);
   }
-  const ComputeStage computation(
-      bench, geometric_grid(kSmallestDim, options.max_dim, options.dim_ratio, /*multiple=*/32),
-      options.batch, options.repetitions, options.budget);
+  const ComputeStage computation(bench,
+                                 inverse_grid(kSmallestDim, options.max_dim, options.dim_ratio),
+                                 options.batch, options.repetitions, options.budget);
   Seconds estimate = computation.estimate();
   std::size_t samples = computation.samples();
   if (collectives) {
@@ -125,19 +125,19 @@ Calibration calibrate(Communicator& communicator, c10::Device device,
   costs.name = options.name;
   costs.world = communicator.size();
   std::vector<CollectiveFits> fits;
-  double busy_rate = 1;
+  RatesTogether rates;
   if (collectives) {
     for (const CollectiveTimes& times : collectives->measure()) {
       fits.push_back(fit_collective_times(times));
       cost_of(costs, times.operation) = fits.back().chosen();
     }
-    busy_rate =
-        compute_rate_under_communication(bench, fits.front().measured.times, options.repetitions);
+    rates = rates_together(bench, fits.front().measured.times, options.repetitions);
   }
   const ComputeTimes times = computation.measure();
   costs.compute = times.rates;
   costs.overheads = times.overheads;
-  costs.overheads.compute_rate_under_communication = busy_rate;
+  costs.overheads.compute_rate_under_communication = rates.computation;
+  costs.overheads.communication_rate_under_computation = rates.communication;
 
   Calibration result{.costs = std::move(costs),
                      .text = "",

@@ -99,13 +99,14 @@ struct Loop {
   std::int64_t elements = 1;
 };
 
+// When each was over.
 struct LoopTimes {
-  Seconds all;
-  Seconds busy;  // from the start until no message was under way any more
+  Seconds products;
+  Seconds messages;
 };
 
-LoopTimes run_loop(const Bench& bench, Products& products, const Loop& loop, bool with_messages) {
-  Messages messages(bench, loop.elements, with_messages ? loop.messages : 0);
+LoopTimes run_loop(const Bench& bench, Products& products, const Loop& loop) {
+  Messages messages(bench, loop.elements, loop.messages);
   bench.communicator.barrier("calibrate: loop");
   const auto begin = Clock::now();
   LoopTimes times;
@@ -114,11 +115,11 @@ LoopTimes run_loop(const Bench& bench, Products& products, const Loop& loop, boo
     products.run();
     if (!busy) continue;
     busy = messages.keep_going();
-    if (!busy) times.busy = since(begin);
+    if (!busy) times.messages = since(begin);
   }
-  times.all = since(begin);
-  if (busy) times.busy = times.all;
+  times.products = since(begin);
   messages.drain();
+  if (busy) times.messages = since(begin);
   if (bench.advance) bench.advance();
   return times;
 }
@@ -134,9 +135,9 @@ Loop choose_loop(const Bench& bench, Products& products, std::span<const Measure
     if (candidate.time.value() <= kMessageSeconds) message = candidate;
   }
   loop.elements = std::llround(message.size);
-  // Enough for a loop that takes twice as long; rate_while_busy() knows what to do with fewer.
+  // About as long as the products; rate_while_busy() knows what to do when either ends first.
   loop.messages = static_cast<int>(
-      std::clamp(std::ceil(2 * kLoopSeconds / message.time.value()), 1.0, kMostMessages));
+      std::clamp(std::ceil(kLoopSeconds / message.time.value()), 1.0, kMostMessages));
   return loop;
 }
 
@@ -150,25 +151,34 @@ double rate_while_busy(Seconds alone, Seconds together, Seconds busy) {
 }
 
 Seconds contention_estimate(int repetitions) {
-  return Seconds(3 * kLoopSeconds * (repetitions + 1));
+  return Seconds(4 * kLoopSeconds * (repetitions + 1));
 }
 
 std::size_t contention_samples(int repetitions) {
-  return 2 * static_cast<std::size_t>(repetitions + 1);
+  return 3 * static_cast<std::size_t>(repetitions + 1);
 }
 
-double compute_rate_under_communication(const Bench& bench, std::span<const Measurement> all_reduce,
-                                        int repetitions) {
+RatesTogether rates_together(const Bench& bench, std::span<const Measurement> all_reduce,
+                             int repetitions) {
   SPDKFAC_CHECK(!all_reduce.empty() && repetitions >= 1, "nothing to keep the channel busy with");
   Products products(bench.device);
   const Loop loop = choose_loop(bench, products, all_reduce);
-  std::vector<double> rates;
+  const Loop only_products{.products = loop.products};
+  const Loop only_messages{.products = 0, .messages = loop.messages, .elements = loop.elements};
+  std::vector<double> computation;
+  std::vector<double> communication;
   for (int round = -1; round < repetitions; ++round) {  // the first is left out
-    const LoopTimes alone = run_loop(bench, products, loop, false);
-    const LoopTimes together = run_loop(bench, products, loop, true);
-    if (round >= 0) rates.push_back(rate_while_busy(alone.all, together.all, together.busy));
+    const Seconds computing = run_loop(bench, products, only_products).products;
+    const Seconds sending = run_loop(bench, products, only_messages).messages;
+    const LoopTimes both = run_loop(bench, products, loop);
+    const Seconds together = std::min(both.products, both.messages);
+    if (round < 0) continue;
+    computation.push_back(rate_while_busy(computing, both.products, together));
+    communication.push_back(rate_while_busy(sending, both.messages, together));
   }
-  return -largest_of_ranks(bench.communicator, bench.device, {-median(rates)}).front();
+  const std::vector<double> lost = largest_of_ranks(bench.communicator, bench.device,
+                                                    {-median(computation), -median(communication)});
+  return {-lost[0], -lost[1]};
 }
 
 }  // namespace spdkfac

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/calibrate/grid.h"
 
+#include <bit>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -8,6 +9,12 @@
 #include "spdkfac/base/check.h"
 
 namespace spdkfac {
+namespace {
+
+constexpr std::int64_t kDimMultiple = 32;
+constexpr std::int64_t kSmallestWithNeighbours = 512;
+
+}  // namespace
 
 std::vector<std::int64_t> geometric_grid(std::int64_t first, std::int64_t last, double ratio,
                                          std::int64_t multiple) {
@@ -22,6 +29,18 @@ std::vector<std::int64_t> geometric_grid(std::int64_t first, std::int64_t last, 
   }
   if (last > first) sizes.push_back(last);
   return sizes;
+}
+
+std::vector<std::int64_t> inverse_grid(std::int64_t first, std::int64_t last, double ratio) {
+  std::vector<std::int64_t> dims;
+  for (const std::int64_t dim : geometric_grid(first, last, ratio, kDimMultiple)) {
+    const bool alone =
+        dim < kSmallestWithNeighbours || !std::has_single_bit(static_cast<std::uint64_t>(dim));
+    if (!alone) dims.push_back(dim - kDimMultiple);
+    dims.push_back(dim);
+    if (!alone && dim < last) dims.push_back(dim + kDimMultiple);
+  }
+  return dims;
 }
 
 }  // namespace spdkfac

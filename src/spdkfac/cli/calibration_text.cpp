@@ -97,6 +97,8 @@ std::string rates_text(const CostModel& costs) {
   row("pack_per_element", 1e9 * overheads.pack_per_element.value(), "ns");
   row("unpack_per_element", 1e9 * overheads.unpack_per_element.value(), "ns");
   row("compute_rate_under_communication", overheads.compute_rate_under_communication, "of 1");
+  row("communication_rate_under_computation", overheads.communication_rate_under_computation,
+      "of 1");
   return table.text();
 }
 

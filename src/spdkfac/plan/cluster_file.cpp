@@ -118,6 +118,9 @@ Overheads parse_overheads(const JsonValue& value) {
   if (const auto rate = object.optional("compute_rate_under_communication")) {
     overheads.compute_rate_under_communication = rate->number(0.01, 1);
   }
+  if (const auto rate = object.optional("communication_rate_under_computation")) {
+    overheads.communication_rate_under_computation = rate->number(0.01, 1);
+  }
   object.finish();
   return overheads;
 }
@@ -224,6 +227,10 @@ Json to_json(const CostModel& costs) {
       {"pack_per_element", costs.overheads.pack_per_element.value()},
       {"unpack_per_element", costs.overheads.unpack_per_element.value()},
       {"compute_rate_under_communication", costs.overheads.compute_rate_under_communication}};
+  if (costs.overheads.communication_rate_under_computation < 1) {
+    result["overheads"]["communication_rate_under_computation"] =
+        costs.overheads.communication_rate_under_computation;
+  }
   result["scaling"] = {{"alpha", kScalingNames[static_cast<std::size_t>(costs.alpha_scaling)]}};
   if (costs.nct_below) result["nct_below"] = *costs.nct_below;
   for (const auto& [name, text] : costs.provenance) result["provenance"][name] = text;

@@ -85,4 +85,14 @@ Category category_of(TaskKind kind) {
                                                                    : Category::kFactorComp;
 }
 
+Category category_of(const Message& message, const ModelSpec& model) {
+  std::int64_t gradient = 0;
+  for (const Member& member : message.members) {
+    if (member.kind != TensorKind::kGradient) continue;
+    gradient +=
+        member_size(model.layers[static_cast<std::size_t>(member.layer)], member.kind).elements;
+  }
+  return 2 * gradient > message.elements ? Category::kGradientComm : Category::kFactorComm;
+}
+
 }  // namespace spdkfac

@@ -7,6 +7,7 @@
 #include "spdkfac/base/trace.h"
 #include "spdkfac/plan/cost_model.h"
 #include "spdkfac/plan/layer_spec.h"
+#include "spdkfac/plan/plan.h"
 #include "spdkfac/plan/plan_options.h"
 
 namespace spdkfac {
@@ -46,5 +47,7 @@ ComputeStream compute_stream(const ModelSpec& model, std::span<const LayerCosts>
 std::vector<Seconds> end_times(const ComputeStream& stream, Seconds join_time = Seconds(0));
 
 Category category_of(TaskKind kind);
+// That of the greater part of a message's elements.
+Category category_of(const Message& message, const ModelSpec& model);
 
 }  // namespace spdkfac

@@ -92,6 +92,7 @@ struct Overheads {
   Seconds pack_per_element;
   Seconds unpack_per_element;
   double compute_rate_under_communication = 1;
+  double communication_rate_under_computation = 1;
 };
 
 enum class AlphaScaling { kLog, kLinear, kConstant };

@@ -77,6 +77,17 @@ CategoryTimes breakdown(const Trace& trace, int rank) {
   return times;
 }
 
+CategoryTimes mean_breakdown(const Trace& trace) {
+  CategoryTimes mean;
+  for (int rank = 0; rank < trace.world(); ++rank) {
+    const CategoryTimes times = breakdown(trace, rank);
+    for (const Category category : kCategories) {
+      mean[category] += times[category] / static_cast<double>(trace.world());
+    }
+  }
+  return mean;
+}
+
 int critical_rank(const Trace& trace) {
   std::vector<Seconds> compute(static_cast<std::size_t>(trace.world()));
   for (const TraceEvent& event : trace.events()) {

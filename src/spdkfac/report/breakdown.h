@@ -13,6 +13,10 @@ namespace spdkfac {
 // ends the wait computes meanwhile.
 CategoryTimes breakdown(const Trace& trace, int rank);
 
+// The mean over all ranks, which adds up as well. Of a measured trace it says more than any one
+// rank: which of equal ranks computes longest, or gets its messages last, is chance.
+CategoryTimes mean_breakdown(const Trace& trace);
+
 // The rank that computes longest (ties: the lowest): the one whose breakdown explains the
 // iteration.
 int critical_rank(const Trace& trace);

@@ -99,7 +99,7 @@ double FactorBank::scale_of(FactorId id) const {
   return example_scale(options_.convention, id.side, states_[id.layer].factor(id.side).examples);
 }
 
-void FactorBank::pack(const std::vector<Packed>& factors) {
+void FactorBank::pack(const std::vector<Packed>& factors, bool profiled) {
   std::vector<Triangle> triangles;
   for (const Packed& one : factors) {
     const auto [layer, side] = one.id;
@@ -110,10 +110,16 @@ void FactorBank::pack(const std::vector<Packed>& factors) {
     }
   }
   if (triangles.empty()) return;
+  const at::Device device = triangles.front().packed.device();
   const StepTrace::Span span(trace_, Category::kFactorComp, "pack",
-                             states_[factors.front().id.layer].layer().name,
-                             triangles.front().packed.device());
+                             states_[factors.front().id.layer].layer().name, device);
+  std::optional<TimeMark> begin;
+  if (profile_ && profiled) begin = TimeMark::now(device);
   pack_upper(triangles);
+  if (begin) {
+    const FactorId last = factors.back().id;
+    profile_->factor_computed(last.layer, last.side, std::move(*begin), TimeMark::now(device));
+  }
 }
 
 void FactorBank::average(const std::vector<FactorId>& ids) {

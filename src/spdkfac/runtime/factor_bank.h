@@ -57,7 +57,8 @@ class FactorBank {
     FactorId id;
     at::Tensor triangles;
   };
-  void pack(const std::vector<Packed>& factors);
+  // `profiled`: their time counts as that of the last one, where packing is part of factor times.
+  void pack(const std::vector<Packed>& factors, bool profiled);
   // Averages in this batch's factors, or the sum of those of `world` ranks.
   void average(const std::vector<FactorId>& ids);
   void average_packed(const std::vector<Packed>& factors, int world);

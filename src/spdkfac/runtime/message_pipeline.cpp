@@ -67,6 +67,15 @@ void MessagePipeline::ready(const Member& member) {
   Place& where = places_[index_of(member)];
   SPDKFAC_CHECK(!std::exchange(where.ready, true), "a tensor is ready twice in a step");
   if (--messages_[where.message].missing == 0) fill_(messages_[where.message].message);
+  if (!held_) launch_ready();
+}
+
+void MessagePipeline::launch_held() {
+  held_ = false;
+  launch_ready();
+}
+
+void MessagePipeline::launch_ready() {
   for (; next_ < messages_.size() && messages_[next_].missing == 0; ++next_) {
     messages_[next_].work = launch(messages_[next_]);
   }
@@ -85,7 +94,7 @@ void MessagePipeline::wait(std::size_t index) const {
   messages_[index].work.wait();
 }
 
-void MessagePipeline::reset() {
+void MessagePipeline::reset(bool held) {
   SPDKFAC_CHECK(next_ == 0 || next_ == messages_.size(), "a step ends with messages not launched");
   for (Launch& launch : messages_) {
     launch.missing = launch.message.members.size();
@@ -93,6 +102,7 @@ void MessagePipeline::reset() {
   }
   for (Place& where : places_) where.ready = false;
   next_ = 0;
+  held_ = held;
 }
 
 }  // namespace spdkfac

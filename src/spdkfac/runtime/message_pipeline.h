@@ -41,8 +41,9 @@ class MessagePipeline {
   const Work& work(std::size_t index) const { return messages_[index].work; }
   const std::string& name(std::size_t index) const { return messages_[index].name; }
 
-  // The next step: nothing is ready.
-  void reset();
+  // The next step: nothing is ready, and with `held` nothing leaves before launch_held().
+  void reset(bool held = false);
+  void launch_held();
 
  private:
   struct Launch {
@@ -61,6 +62,7 @@ class MessagePipeline {
   using Key = std::pair<TensorKind, int>;
   static Key key(const Member& member) { return {member.kind, member.layer}; }
   std::size_t index_of(const Member& member) const;
+  void launch_ready();
   Work launch(const Launch& launch) const;
 
   Communicator& communicator_;
@@ -70,6 +72,7 @@ class MessagePipeline {
   std::vector<Place> places_;
   at::Tensor memory_;
   std::size_t next_ = 0;
+  bool held_ = false;
 };
 
 }  // namespace spdkfac

@@ -198,6 +198,7 @@ StepKind Preconditioner::Impl::kind() const {
 
 void Preconditioner::Impl::step(double learning_rate) {
   const c10::NoGradGuard no_grad;
+  trace.passes_end(device());
   if (unplanned()) make_first_plan();
   if (profile_) profile_->step_ends(device());
   const KfacCounters before = bank_.counters();
@@ -226,6 +227,7 @@ void Preconditioner::Impl::step(double learning_rate) {
       profiled_ = true;
       profile_.emplace(layers.size());
       bank_.set_profile(&*profile_);
+      schedule_->set_quiet(true);  // what messages take from computation is in the cost model
     }
     schedule_->begin(kind());
   }
@@ -324,6 +326,7 @@ void Preconditioner::Impl::make_first_plan() {
 void Preconditioner::Impl::make_plan_again() {
   const std::vector<LayerTimes> mine = profile_->times(model_.layers, calls_.order());
   bank_.set_profile(nullptr);
+  schedule_->set_quiet(false);
   profile_.reset();
   const std::vector<LayerTimes> times = means_of_ranks(mine, *distribution_.communicator);
   for (std::size_t layer = 0; layer < times.size(); ++layer) {

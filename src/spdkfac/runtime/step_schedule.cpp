@@ -66,7 +66,7 @@ void StepSchedule::begin(StepKind kind) {
   received_ = 0;
   if (!planned()) return;
   current_ = &steps_.at(kind);
-  current_->pipeline->reset();
+  current_->pipeline->reset(quiet_);
 }
 
 void StepSchedule::end() {
@@ -165,6 +165,7 @@ std::vector<std::uint32_t> StepSchedule::gradient_versions(std::size_t layer) co
 // when all gradients have arrived.
 void StepSchedule::send_rest() {
   MessagePipeline& pipeline = *step().pipeline;
+  pipeline.launch_held();
   bool held = holds() && step().plan.step != StepKind::kGradients;
   for (std::size_t index = 0; index < pipeline.size(); ++index) {
     const Message& message = pipeline.message(index);
@@ -194,6 +195,7 @@ void StepSchedule::synchronize() {
   SPDKFAC_CHECK(planned(), "a step without a plan");
   if (synchronized_) return;
   MessagePipeline& pipeline = *step().pipeline;
+  pipeline.launch_held();
   const bool held = holds() && step().plan.step != StepKind::kGradients;
   std::size_t end = 0;
   for (; end < pipeline.size(); ++end) {
@@ -454,6 +456,7 @@ std::vector<at::Tensor> StepSchedule::exchange() {
 void StepSchedule::discard() {
   if (!planned()) return;
   MessagePipeline& pipeline = *step().pipeline;
+  pipeline.launch_held();
   for (std::size_t index = 0; index < pipeline.size(); ++index) {
     for (const Member& member : pipeline.message(index).members) {
       if (pipeline.is_ready(member)) continue;
@@ -467,9 +470,7 @@ void StepSchedule::discard() {
 void StepSchedule::record_channel() {
   const MessagePipeline& pipeline = *step().pipeline;
   for (std::size_t index = 0; index < pipeline.size(); ++index) {
-    const bool gradient = pipeline.message(index).members.front().kind == TensorKind::kGradient;
-    trace_.add_channel(gradient ? Category::kGradientComm : Category::kFactorComm,
-                       pipeline.name(index), pipeline.work(index).span());
+    trace_.add_channel(step().categories[index], pipeline.name(index), pipeline.work(index).span());
   }
   for (const Exchanged& exchanged : exchanged_) {
     trace_.add_channel(Category::kInverseComm, exchanged.name, exchanged.work.span());

@@ -38,6 +38,8 @@ class StepSchedule {
   bool holds() const { return planned() && schedule_ == FactorSchedule::kBulk; }
 
   void begin(StepKind kind);
+  // Whether messages wait for exchange() from the next step on, so that none travels beside passes.
+  void set_quiet(bool quiet) { quiet_ = quiet; }
   // One more call, or gradient of a call, has been added to a factor.
   void computed(FactorId id);
   // Autograd has finished the gradient of a parameter: layer, index among its parameters.
@@ -65,6 +67,7 @@ class StepSchedule {
     Plan plan;
     std::vector<ExchangeStep> exchanges;
     std::vector<std::int64_t> exchange_offsets;  // of those that send gradients, in the memory
+    std::vector<Category> categories;            // of the messages
     std::unique_ptr<MessagePipeline> pipeline;
   };
   struct Counts {
@@ -145,6 +148,7 @@ class StepSchedule {
   Counts counts_;
   std::optional<Counts> expected_;
   bool naive_released_ = false;
+  bool quiet_ = false;
   bool synchronized_ = false;  // the gradients of this step have been taken in
   // Of the gradients of each layer when they left; empty before.
   std::vector<std::vector<std::uint32_t>> versions_;

@@ -5,6 +5,7 @@
 
 #include "spdkfac/base/check.h"
 #include "spdkfac/kfac/symmetric.h"
+#include "spdkfac/plan/compute_stream.h"
 #include "spdkfac/runtime/step_schedule.h"
 
 namespace spdkfac {
@@ -54,9 +55,14 @@ void StepSchedule::adopt(const std::map<StepKind, Plan>& plans, const ModelSpec&
     Step next{.plan = plan,
               .exchanges = exchange_steps(plan, model),
               .exchange_offsets = {},
+              .categories = {},
               .pipeline = std::make_unique<MessagePipeline>(
                   plan, model, communicator_,
-                  [this](const Message& message) { bank_.pack(factors_of(message)); })};
+                  // Cost models of the bulk schedule count packing as part of factor times.
+                  [this](const Message& message) { bank_.pack(factors_of(message), holds()); })};
+    for (const Message& message : plan.messages) {
+      next.categories.push_back(category_of(message, model));
+    }
     std::int64_t offset = MessagePipeline::elements(plan);
     for (const ExchangeStep& exchange : next.exchanges) {
       next.exchange_offsets.push_back(offset);

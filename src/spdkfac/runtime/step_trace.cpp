@@ -23,6 +23,10 @@ void StepTrace::restart(at::Device device) {
   current_.begin = TimeMark::now(device);
 }
 
+void StepTrace::passes_end(at::Device device) {
+  if (enabled_ && current_.begin) current_.passes_end = TimeMark::now(device);
+}
+
 StepTrace::Span::Span(StepTrace& trace, Category category, const char* what,
                       const std::string& name, at::Device device)
     : trace_(trace.enabled_ && trace.current_.begin ? &trace : nullptr), device_(device) {
@@ -74,19 +78,34 @@ void StepTrace::add_channel_events(Trace& trace) const {
 Trace StepTrace::trace() const {
   Trace trace(1);
   if (!finished_.begin || !finished_.end) return trace;
-  const std::uint32_t between_name = trace.intern("forward, backward, update");
+  const Seconds end = TimeMark::between(*finished_.begin, *finished_.end);
+  const Seconds passes_end =
+      finished_.passes_end ? TimeMark::between(*finished_.begin, *finished_.passes_end) : end;
   Seconds now(0);
-  const auto fill = [&](Seconds until) {
-    if (now < until) {
-      trace.add({.rank = 0, .name = between_name, .start = now, .duration = until - now});
-    }
+  const auto fill = [&](Seconds until, const char* name, Category category) {
+    if (until <= now) return;
+    trace.add({.rank = 0,
+               .name = trace.intern(name),
+               .lane = Lane::kCompute,
+               .category = category,
+               .start = now,
+               .duration = until - now});
+    now = until;
+  };
+  const auto fill_passes = [&](Seconds until) {
+    fill(until, "forward, backward, update", Category::kForwardBackward);
   };
   for (const Event& event : finished_.events) {
     const Seconds start = TimeMark::between(*finished_.begin, event.begin);
     const Seconds duration = TimeMark::between(event.begin, event.end);
-    fill(start);
+    if (event.idle) {  // before it gradients may have been copied
+      fill_passes(start);
+      now = start + duration;
+      continue;
+    }
+    fill_passes(std::min(start, passes_end));
+    fill(start, "prepare", event.category);
     now = start + duration;
-    if (event.idle) continue;
     trace.add({.rank = 0,
                .name = trace.intern(event.name),
                .lane = Lane::kCompute,
@@ -94,7 +113,7 @@ Trace StepTrace::trace() const {
                .start = start,
                .duration = duration});
   }
-  fill(TimeMark::between(*finished_.begin, *finished_.end));
+  fill_passes(end);
   add_channel_events(trace);
   return trace;
 }

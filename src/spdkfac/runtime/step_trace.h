@@ -13,8 +13,9 @@
 
 namespace spdkfac {
 
-// Records what K-FAC does during a step; everything between is forward, backward and update. CPU
-// clocks, or events on the GPU's current stream, which are read only when the trace is asked for.
+// Records what K-FAC does during a step. What lies between marks is forward, backward and update;
+// behind passes_end() it prepares the next mark and counts as that. CPU clocks, or events on the
+// GPU's current stream, which are read only when the trace is asked for.
 class StepTrace {
  public:
   // Switched off it costs one test per mark.
@@ -24,6 +25,9 @@ class StepTrace {
   void next_step(at::Device device);
   // The current step begins here; what was recorded of it is dropped.
   void restart(at::Device device);
+
+  // The backward pass is over; from here on K-FAC has the step to itself.
+  void passes_end(at::Device device);
 
   // Marks the part of a step from construction to destruction.
   class Span {
@@ -78,6 +82,7 @@ class StepTrace {
   struct Step {
     std::optional<TimeMark> begin;
     std::optional<TimeMark> end;
+    std::optional<TimeMark> passes_end;
     std::vector<Event> events;
     std::vector<ChannelEvent> channel;
   };

@@ -21,11 +21,15 @@ class Channel {
   Interval carry(Seconds ready, Seconds duration);
 
   Seconds free_at() const { return free_at_; }
+  // How long it was busy from `time` until it was last free.
+  Seconds busy_since(Seconds time) const;
   const std::vector<Interval>& busy() const { return busy_; }
 
  private:
   Seconds free_at_;
   std::vector<Interval> busy_;
+  std::vector<Seconds> busy_before_;  // of each interval: how long the channel was busy before it
+  Seconds busy_total_;
 };
 
 // One worker's compute stream. While the channel is busy it runs at `rate_under_communication`;
@@ -36,14 +40,25 @@ class WorkerClock {
       : slowness_(slowness), rate_(rate_under_communication) {}
 
   Seconds now() const { return now_; }
-  void wait_until(Seconds time) { now_ = now_ < time ? time : now_; }
+  // Waits for a message, or would; nothing is expected any more.
+  void wait_until(Seconds time) {
+    now_ = now_ < time ? time : now_;
+    expected_ = Seconds(0);
+  }
   // Spends `work` (seconds at full speed) given all that the channel carries meanwhile.
   void compute(Seconds work, const Channel& channel);
+
+  // Announces `work` that will be computed before the next wait.
+  void expect(Seconds work) { expected_ += work * slowness_; }
+  // How long it still computes what it expects at `start`, not before now(), when the channel has
+  // carried all it knows of and is busy from there on.
+  Seconds computes_from(Seconds start, const Channel& channel) const;
 
  private:
   double slowness_;
   double rate_;
   Seconds now_;
+  Seconds expected_;
   std::size_t next_busy_ = 0;  // first interval that may end after now_
 };
 

@@ -63,6 +63,7 @@ class Simulator {
     if (has_factors_ && plan_.world > 1) unpack_factors();
     exchange_traces();
     if (plan_.options.second_order()) {
+      look_ahead([this] { invert_and_exchange(); });
       invert_and_exchange();
       unpack_inverses();
       for (Worker& worker : workers_) worker.clock.wait_until(channel_.free_at());
@@ -126,6 +127,10 @@ class Simulator {
   Seconds compute(std::size_t index, Seconds work, Category category, std::uint32_t label) {
     if (work <= Seconds(0)) return Seconds(0);
     Worker& worker = workers_[index];
+    if (looks_ahead_) {
+      worker.clock.expect(work);
+      return Seconds(0);
+    }
     if (options_.jitter > 0) {
       const double u = uniform(options_.seed, index, worker.tasks_done++);
       work = work * (1 + options_.jitter * (2 * u - 1));
@@ -146,9 +151,35 @@ class Simulator {
     }
   }
 
+  bool messages_slow() const { return costs_.overheads.communication_rate_under_computation < 1; }
+
+  // Lets workers expect what they compute in `stage`, up to their next wait, without doing it.
+  template <class Stage>
+  void look_ahead(const Stage& stage) {
+    if (!messages_slow()) return;
+    looks_ahead_ = true;
+    stage();
+    looks_ahead_ = false;
+  }
+
+  // How long a message takes from `start` on: while any worker computes, it is slower.
+  Seconds beside_computation(Seconds start, Seconds alone) const {
+    if (!messages_slow()) return alone;
+    const double rate = costs_.overheads.communication_rate_under_computation;
+    Seconds computing(0);
+    for (const Worker& worker : workers_) {
+      computing = std::max(computing, worker.clock.computes_from(start, channel_));
+    }
+    // Either it ends beside the computation, or what that costs it comes on top.
+    return std::min(alone / rate, alone + computing * (1 - rate));
+  }
+
   // A collective that starts when the last worker has come to it.
-  Seconds carry(Seconds ready, Seconds duration, Category category, std::uint32_t label) {
-    const Interval interval = channel_.carry(ready, duration);
+  Seconds carry(Seconds ready, Seconds alone, Category category, std::uint32_t label) {
+    if (looks_ahead_) return ready;
+    const Seconds start = std::max(ready, channel_.free_at());
+    const Seconds duration = beside_computation(start, alone);
+    const Interval interval = channel_.carry(start, duration);
     if (options_.trace && duration > Seconds(0)) {
       for (int rank = 0; rank < plan_.world; ++rank) {
         result_.trace.add({rank, label, Lane::kChannel, category, interval.start, duration});
@@ -180,15 +211,6 @@ class Simulator {
     return message.members.front().kind == TensorKind::kTrace;
   }
 
-  // The category of the greater part of the elements.
-  Category category_of_message(const Message& message) const {
-    std::int64_t gradient = 0;
-    for (const Member& member : message.members) {
-      if (member.kind == TensorKind::kGradient) gradient += size_of(member).elements;
-    }
-    return 2 * gradient > message.elements ? Category::kGradientComm : Category::kFactorComm;
-  }
-
   MemberSize size_of(const Member& member) const {
     return member_size(layer_at(member.layer), member.kind);
   }
@@ -199,13 +221,23 @@ class Simulator {
     return message_time(costs_, message.route, message.elements, tensors);
   }
 
+  Seconds work_of(std::size_t first, std::size_t end) const {
+    Seconds work(0);
+    if (!messages_slow()) return work;
+    for (std::size_t i = first; i < end; ++i) work += stream_.tasks[i].duration;
+    return work;
+  }
+
   void advance(std::size_t worker_index, std::size_t last_task) {
     static constexpr const char* kVerbs[] = {"factor A", "forward", "backward", "factor G"};
     Worker& worker = workers_[worker_index];
     while (worker.stream_ends.size() <= last_task) {
       const std::size_t index = worker.stream_ends.size();
       const StreamTask& task = stream_.tasks[index];
-      if (index == stream_.join) worker.clock.wait_until(channel_.free_at());
+      if (index == stream_.join) {
+        worker.clock.wait_until(channel_.free_at());
+        worker.clock.expect(work_of(stream_.join, stream_.tasks.size()));
+      }
       if (options_.trace && task_names_.size() <= index) {
         task_names_.push_back(layer_name(kVerbs[static_cast<std::size_t>(task.kind)], task.layer));
       }
@@ -219,6 +251,8 @@ class Simulator {
   // earlier messages, so each can be settled before the next is looked at.
   void run_stream_and_messages() {
     bool behind_join = false;
+    const Seconds work = work_of(0, stream_.join);
+    for (Worker& worker : workers_) worker.clock.expect(work);
     for (const Message& message : plan_.messages) {
       if (is_trace(message)) continue;
       const std::size_t release = release_of(message);
@@ -233,7 +267,7 @@ class Simulator {
         advance(worker, release);
         ready = std::max(ready, workers_[worker].stream_ends[release]);
       }
-      carry(ready, time_of(message), category_of_message(message), name(describe(message)));
+      carry(ready, time_of(message), category_of(message, model_), name(describe(message)));
     }
     for (std::size_t worker = 0; worker < workers_.size(); ++worker) {
       advance(worker, stream_.tasks.size() - 1);
@@ -292,9 +326,9 @@ class Simulator {
     const Seconds work =
         host() + costs_.overheads.pack_per_element * static_cast<double>(step.elements);
     compute_everywhere(work, Category::kInverseComp, factor_name("pack inverse", factor));
-    arrivals_.emplace_back(step.last,
-                           carry(last_worker(), costs_.broadcast.time(step.elements, step.tensors),
-                                 Category::kInverseComm, factor_name("broadcast inverse", factor)));
+    const Seconds arrived = carry(last_worker(), costs_.broadcast.time(step.elements, step.tensors),
+                                  Category::kInverseComm, factor_name("broadcast inverse", factor));
+    if (!looks_ahead_) arrivals_.emplace_back(step.last, arrived);
   }
 
   // The owner has the inverses: it preconditions, and V leaves straight from the gradients.
@@ -368,6 +402,7 @@ class Simulator {
   std::vector<std::size_t> worker_of_rank_;
   std::vector<std::uint32_t> task_names_;
   std::vector<std::pair<std::size_t, Seconds>> arrivals_;  // factor, when its inverse arrived
+  bool looks_ahead_ = false;
   Simulation result_;
 };
 

@@ -75,8 +75,11 @@ Scenario scaled(const Scenario& scenario, const CostFactors& factors) {
   overheads.pack_per_element = overheads.pack_per_element * factors.packing;
   overheads.unpack_per_element = overheads.unpack_per_element * factors.packing;
   if (factors.contention != 1) {
-    const double lost = 1 / overheads.compute_rate_under_communication - 1;
-    overheads.compute_rate_under_communication = 1 / (1 + lost * factors.contention);
+    for (double* rate : {&overheads.compute_rate_under_communication,
+                         &overheads.communication_rate_under_computation}) {
+      const double lost = 1 / *rate - 1;
+      *rate = 1 / (1 + lost * factors.contention);
+    }
   }
   return result;
 }
