@@ -230,23 +230,35 @@ std::vector<FactorBank::DampingPair> FactorBank::dampings(const at::Tensor& mean
   return result;
 }
 
-void FactorBank::invert(FactorId id, const DampingPair& damping) {
-  FactorState& state = factor(id);
-  const StepTrace::Span span(trace_, Category::kInverseComp, "inverse",
-                             states_[id.layer].layer().name, state.sum.device());
-  const at::Tensor& added = id.side == FactorSide::kA ? damping.first : damping.second;
-  if (state.sum.is_cuda()) {
-    batch_of({id}).refresh(added);
-  } else {
-    refresh_inverse(state.average->mean(), added, *state.inverse);
+void FactorBank::invert(const std::vector<Inversion>& inversions) {
+  if (inversions.empty()) return;
+  if (factor(inversions.front().id).sum.is_cuda()) {
+    std::vector<FactorId> ids;
+    std::vector<at::Tensor> dampings;
+    for (const Inversion& one : inversions) {
+      ids.push_back(one.id);
+      dampings.push_back(one.damping);
+    }
+    return invert_together(ids, at::cat(dampings));
   }
-  note_inverses({id}, state.inverse->failures, state.inverse->kept);
+  for (const auto& [id, damping] : inversions) {
+    FactorState& state = factor(id);
+    const StepTrace::Span span(trace_, Category::kInverseComp, "inverse",
+                               states_[id.layer].layer().name, at::kCPU);
+    refresh_inverse(state.average->mean(), damping, *state.inverse);
+    note_inverses({id}, state.inverse->failures, state.inverse->kept);
+  }
 }
 
 void FactorBank::invert_all(std::vector<std::size_t> layers) {
   if (layers.empty()) return;
   if (states_[layers.front()].layer().weight.is_cuda()) {
-    invert_together(layers);
+    std::vector<FactorId> ids;
+    for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) {
+      for (const std::size_t layer : layers) ids.push_back({layer, side});
+    }
+    const auto [damping_a, damping_g] = joined_dampings(layers);
+    invert_together(ids, at::cat({damping_a, damping_g}));
   } else {
     invert_one_by_one(layers);
   }
@@ -256,22 +268,18 @@ void FactorBank::invert_all(std::vector<std::size_t> layers) {
 void FactorBank::invert_one_by_one(const std::vector<std::size_t>& layers) {
   const std::vector<DampingPair> added = dampings(layers);
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) {
-      invert({layers[i], side}, added[i]);
-    }
+    invert({{{layers[i], FactorSide::kA}, added[i].first},
+            {{layers[i], FactorSide::kG}, added[i].second}});
   }
 }
 
-void FactorBank::invert_together(const std::vector<std::size_t>& layers) {
-  const StepTrace::Span span(trace_, Category::kInverseComp, "inverses", "",
-                             states_[layers.front()].layer().weight.device());
-  std::vector<FactorId> ids;
-  for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) {
-    for (const std::size_t layer : layers) ids.push_back({layer, side});
-  }
-  const auto [damping_a, damping_g] = joined_dampings(layers);
+void FactorBank::invert_together(const std::vector<FactorId>& ids, const at::Tensor& dampings) {
+  const std::string name = ids.size() == 1 ? states_[ids.front().layer].layer().name : "";
+  const StepTrace::Span span(trace_, Category::kInverseComp,
+                             ids.size() == 1 ? "inverse" : "inverses", name,
+                             factor(ids.front()).sum.device());
   InverseBatch& batch = batch_of(ids);
-  batch.refresh(at::cat({damping_a, damping_g}));
+  batch.refresh(dampings);
   note_inverses(ids, batch.failures(), batch.kept());
 }
 

@@ -71,7 +71,12 @@ class FactorBank {
   // diagonals, one value a layer.
   std::vector<DampingPair> dampings(const std::vector<std::size_t>& layers) const;
   std::vector<DampingPair> dampings(const at::Tensor& means_a, const at::Tensor& means_g) const;
-  void invert(FactorId id, const DampingPair& damping);
+  struct Inversion {
+    FactorId id;
+    at::Tensor damping;  // [groups]
+  };
+  // Side by side where the device can, else in this order.
+  void invert(const std::vector<Inversion>& inversions);
   // Both factors of all these layers, side by side where the device can.
   void invert_all(std::vector<std::size_t> layers);
 
@@ -101,7 +106,7 @@ class FactorBank {
   // Of the factors A, then G, of these layers, for all groups.
   DampingPair joined_dampings(const std::vector<std::size_t>& layers) const;
   void invert_one_by_one(const std::vector<std::size_t>& layers);
-  void invert_together(const std::vector<std::size_t>& layers);
+  void invert_together(const std::vector<FactorId>& ids, const at::Tensor& dampings);
   // The batch of these factors on a GPU, made when it is first asked for or they have moved.
   InverseBatch& batch_of(const std::vector<FactorId>& ids);
   // The same for gradients of these layers.

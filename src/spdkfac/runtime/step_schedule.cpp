@@ -337,8 +337,16 @@ void StepSchedule::invert_and_exchange() {
   }
   std::map<int, FactorBank::DampingPair> added;
   if (inverts) added = dampings();
+  std::vector<FactorBank::Inversion> rest;  // that nobody waits for: a GPU does them at once
   const auto invert = [&](const FactorPlacement& factor) {
-    if (mine(factor)) bank_.invert(id_of(factor), added.at(factor.layer));
+    if (!mine(factor)) return;
+    const auto& [a, g] = added.at(factor.layer);
+    const FactorBank::Inversion one{id_of(factor), factor.side == FactorSide::kA ? a : g};
+    if (device().is_cuda() && !factor.owner) {
+      rest.push_back(one);
+    } else {
+      bank_.invert({one});
+    }
   };
   // As in the published code, Seq-Dist broadcasts only after all inversions.
   const bool inverses_first = plan.options.placement == PlacementKind::kSequential;
@@ -348,6 +356,7 @@ void StepSchedule::invert_and_exchange() {
     if (inverts && !inverses_first) invert(plan.factors[i]);
     if (next < step().exchanges.size() && step().exchanges[next].last == i) start_exchange(next++);
   }
+  bank_.invert(rest);
   for (const Exchanged& exchanged : exchanged_) finish_exchange(exchanged);
 }
 
