@@ -260,17 +260,13 @@ void FactorBank::invert_all(std::vector<std::size_t> layers) {
     const auto [damping_a, damping_g] = joined_dampings(layers);
     invert_together(ids, at::cat({damping_a, damping_g}));
   } else {
-    invert_one_by_one(layers);
+    const std::vector<DampingPair> added = dampings(layers);
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      invert({{{layers[i], FactorSide::kA}, added[i].first},
+              {{layers[i], FactorSide::kG}, added[i].second}});
+    }
   }
   for (const std::size_t layer : layers) states_[layer].stale = false;
-}
-
-void FactorBank::invert_one_by_one(const std::vector<std::size_t>& layers) {
-  const std::vector<DampingPair> added = dampings(layers);
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    invert({{{layers[i], FactorSide::kA}, added[i].first},
-            {{layers[i], FactorSide::kG}, added[i].second}});
-  }
 }
 
 void FactorBank::invert_together(const std::vector<FactorId>& ids, const at::Tensor& dampings) {

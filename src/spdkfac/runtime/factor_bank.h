@@ -105,7 +105,6 @@ class FactorBank {
                      const at::Tensor& kept);
   // Of the factors A, then G, of these layers, for all groups.
   DampingPair joined_dampings(const std::vector<std::size_t>& layers) const;
-  void invert_one_by_one(const std::vector<std::size_t>& layers);
   void invert_together(const std::vector<FactorId>& ids, const at::Tensor& dampings);
   // The batch of these factors on a GPU, made when it is first asked for or they have moved.
   InverseBatch& batch_of(const std::vector<FactorId>& ids);
