@@ -14,7 +14,7 @@ SEED ?= 1
 # The demonstration: as many ranks as cores, 256 examples a step together; K-FAC and SGD each at its
 # best rate of tools/convergence.py.
 RANKS ?= $(shell cores=$$(nproc); echo $$((cores > 2 ? cores : 2)))
-MPIRUN := mpirun $(if $(filter 0,$(shell id -u)),--allow-run-as-root) --oversubscribe --bind-to none -n $(RANKS)
+MPIRUN := mpirun $(if $(filter 0,$(shell id -u)),--allow-run-as-root) --oversubscribe --bind-to core:overload-allowed -n $(RANKS)
 TRAIN := train --model cnn28 --data fashion-mnist --epochs 2 --eval-every 50 --threads 1 \
 	--batch $(shell echo $$(((256 + $(RANKS) - 1) / $(RANKS))))
 TRAIN_KFAC := $(TRAIN) --algorithm spd-kfac --lr 0.005

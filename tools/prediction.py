@@ -34,7 +34,7 @@ def on_link(options: argparse.Namespace, rate: str, ranks: int, *arguments: str)
     """Runs the program on the ranks of mpirun, in a network of its own with the slow link."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "0"}
     subprocess.run([ROOT / "tools" / "with_link.sh", "--rate", rate, "--", "mpirun",
-                    "--oversubscribe", "--bind-to", "none", "-n", str(ranks), options.program,
+                    "--oversubscribe", "--bind-to", "core:overload-allowed", "-n", str(ranks), options.program,
                     *arguments], check=True, env=environment, timeout=PATIENCE)
 
 

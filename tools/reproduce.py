@@ -67,7 +67,8 @@ class Reproduction:
 
     def mpirun(self) -> list[str]:
         as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-        return [*self.link, "mpirun", *as_root, "--oversubscribe", "--bind-to", "none", "-n",
+        return [*self.link, "mpirun", *as_root, "--oversubscribe", "--bind-to",
+                "core:overload-allowed", "-n",
                 str(self.options.ranks), str(self.options.program)]
 
     def run_all(self) -> None:

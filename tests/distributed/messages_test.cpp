@@ -195,7 +195,7 @@ TEST(Messages, APlanForAnotherNumberOfRanksIsAnError) {
 
 TEST(Messages, PlansAreMadeAgainWithTheTimesOfAllParts) {
   if (world()->size() == 1) GTEST_SKIP() << "one process has no plan";
-  // Every rank preconditions all layers, or its own alone.
+  // Every rank inverts and preconditions all layers, or its own alone.
   for (const char* algorithm : {"d-kfac", "owner-precondition"}) {
     SCOPED_TRACE(algorithm);
     RankRun run;
@@ -212,9 +212,13 @@ TEST(Messages, PlansAreMadeAgainWithTheTimesOfAllParts) {
       ASSERT_TRUE(layer.times.has_value()) << layer.name;
       EXPECT_GT(layer.times->backward, Seconds(0)) << layer.name;
       EXPECT_GT(layer.times->factor_a, Seconds(0)) << layer.name;
-      ASSERT_TRUE(layer.times->precondition.has_value()) << layer.name;
-      EXPECT_GT(*layer.times->precondition, Seconds(0)) << layer.name;
-      EXPECT_LT(*layer.times->precondition, Seconds(1)) << layer.name;
+      for (const auto part :
+           {&LayerTimes::precondition, &LayerTimes::inverse_a, &LayerTimes::inverse_g}) {
+        const std::optional<Seconds>& time = *layer.times.*part;
+        ASSERT_TRUE(time.has_value()) << layer.name;
+        EXPECT_GT(*time, Seconds(0)) << layer.name;
+        EXPECT_LT(*time, Seconds(1)) << layer.name;
+      }
     }
   }
 }

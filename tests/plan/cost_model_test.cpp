@@ -210,6 +210,15 @@ TEST(LayerCosts, MeasuredTimesComeFirst) {
   EXPECT_DOUBLE_EQ(layer_costs(model, costs)[1].precondition.value(), 5);
 }
 
+TEST(LayerCosts, AMeasuredInverseStandsBesideOneByDimension) {
+  ModelSpec model = tiny_model({{3, 2}}, layer_times(1, 2, 3, 4));
+  const CostModel costs = affine_costs(2, 1, 1, PowerInverse{1, 2});
+  EXPECT_EQ(layer_costs(model, costs)[0].inverse(FactorSide::kA), Seconds(9));
+  model.layers[0].times->inverse_a = Seconds(0.5);
+  EXPECT_EQ(layer_costs(model, costs)[0].inverse(FactorSide::kA), Seconds(0.5));
+  EXPECT_EQ(layer_costs(model, costs)[0].inverse(FactorSide::kG), Seconds(4));
+}
+
 TEST(LayerCosts, MeasuredLayerStandsBesideOneFromRates) {
   ModelSpec model = model_with_flops();
   model.layers[0].times = layer_times(0.5, 1.5, 0.25, 0.125);

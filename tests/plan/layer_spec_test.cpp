@@ -32,7 +32,7 @@ Json two_layers() {
        "gradients": [40, 4],
        "flops": {"forward": 88, "factor_a": 242, "factor_g": 32},
        "times": {"forward": 0.5, "backward": 1.25, "factor_a": 0.25, "factor_g": 0.125,
-                 "precondition": 0.0625}}
+                 "precondition": 0.0625, "inverse_a": 0.75, "inverse_g": 0.375}}
     ]})");
 }
 
@@ -77,6 +77,8 @@ TEST(LayerSpec, ParsesEveryField) {
   EXPECT_EQ(fc.times->factor_a.value(), 0.25);
   EXPECT_EQ(fc.times->factor_g.value(), 0.125);
   EXPECT_EQ(fc.times->precondition, Seconds(0.0625));
+  EXPECT_EQ(fc.times->inverse_a, Seconds(0.75));
+  EXPECT_EQ(fc.times->inverse_g, Seconds(0.375));
 }
 
 TEST(LayerSpec, CountsOwnAndFollowingGradients) {

@@ -71,19 +71,53 @@ TEST(Breakdown, SplitsAMessageThatIsHiddenTwice) {
   EXPECT_EQ(times[kFactor], Seconds(3));
 }
 
-TEST(Breakdown, ChargesAWaitToWhatTheAwaitedRankComputes) {
-  // Rank 0 is done at 1 and waits until 5 for rank 1, which computes factors until 3 and an
-  // inverse until 5; then both broadcast for one second.
+TEST(Breakdown, WaitingForARankCountsAsItsTimeSinceBothLastMet) {
+  // Both meet in a message 1..2. Rank 0 inverts until 3 and waits until 6 for rank 1, which
+  // computes factors until 4 and inverts until 6; then both broadcast for a second.
   Builder builder(2);
-  builder.compute(0, kFfBp, 0, 1);
-  builder.compute(1, kFactor, 0, 3).compute(1, kInverse, 3, 5);
-  builder.channel(0, kInverseComm, 5, 6).channel(1, kInverseComm, 5, 6);
+  builder.compute(0, kFfBp, 0, 1).compute(0, kInverse, 2, 3);
+  builder.compute(1, kFfBp, 0, 1).compute(1, kFactor, 2, 4).compute(1, kInverse, 4, 6);
+  for (const int rank : {0, 1}) {
+    builder.channel(rank, kGrad, 1, 2).channel(rank, kInverseComm, 6, 7);
+  }
   const CategoryTimes times = breakdown(builder.trace(), 0);
   EXPECT_EQ(times[kFfBp], Seconds(1));
-  EXPECT_EQ(times[kFactor], Seconds(2));   // 1..3
-  EXPECT_EQ(times[kInverse], Seconds(2));  // 3..5
+  EXPECT_EQ(times[kGrad], Seconds(1));
+  EXPECT_EQ(times[kFactor], Seconds(2));   // of rank 1: 2..4
+  EXPECT_EQ(times[kInverse], Seconds(2));  // of rank 1: 4..6
   EXPECT_EQ(times[kInverseComm], Seconds(1));
   EXPECT_EQ(critical_rank(builder.trace()), 1);
+}
+
+TEST(Breakdown, ALateMessageIsCommunicationForThoseWhoWaitForItsReceiver) {
+  // The first message of 1..4 reaches rank 0 at 2 already; it computes for a second as rank 1 does
+  // from 4 on, and waits for it. Nobody has computed longer than 1 + 1 s.
+  Builder builder(2);
+  builder.compute(0, kFfBp, 0, 1).compute(0, kFactor, 2, 3);
+  builder.compute(1, kFfBp, 0, 1).compute(1, kFactor, 4, 5);
+  for (const int rank : {0, 1}) {
+    builder.channel(rank, kGrad, 1, 4).channel(rank, kFactorComm, 5, 6);
+  }
+  for (const int rank : {0, 1}) {
+    const CategoryTimes times = breakdown(builder.trace(), rank);
+    EXPECT_EQ(times[kFfBp], Seconds(1));
+    EXPECT_EQ(times[kGrad], Seconds(3));
+    EXPECT_EQ(times[kFactor], Seconds(1));
+    EXPECT_EQ(times[kFactorComm], Seconds(1));
+  }
+}
+
+TEST(Breakdown, WakingUpAndStartingBelongToTheMessage) {
+  // A message is asked for at 1, starts at 1.25, ends at 2, and the rank goes on at 2.5.
+  Builder builder(2);
+  for (const int rank : {0, 1}) {
+    builder.compute(rank, kFfBp, 0, 1).channel(rank, kGrad, 1.25, 2);
+    builder.compute(rank, kFactor, 2.5, 3);
+  }
+  const CategoryTimes times = breakdown(builder.trace(), 1);
+  EXPECT_EQ(times[kFfBp], Seconds(1));
+  EXPECT_EQ(times[kGrad], Seconds(1.5));
+  EXPECT_EQ(times[kFactor], Seconds(0.5));
 }
 
 TEST(Breakdown, ChargesTheTailOfAnEarlyRankToTheLateOne) {

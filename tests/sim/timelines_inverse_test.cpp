@@ -59,6 +59,18 @@ TEST(InverseTimeline, InverseThatIsDoneFirstWaitsForTheOneBeforeItInThePlan) {
   EXPECT_EQ(simulation.inverse_load, std::vector<Seconds>({Seconds(4), Seconds(2)}));
 }
 
+TEST(InverseTimeline, MeasuredInversesTakeTheirOwnTime) {
+  ModelSpec model = one_layer();
+  model.layers[0].times->inverse_a = Seconds(0.5);
+
+  const Simulation simulation = simulate(two_owners(model), model, inverse_stage_costs(2));
+
+  // A_0 0-0.5 as measured, G_0 0-2 by its dimension. Broadcast A_0 0.5-6.5, then G_0 6.5-9.
+  EXPECT_EQ(compute(simulation, 0), Timeline({{kInverse, 0, 0.5}}));
+  EXPECT_EQ(compute(simulation, 1), Timeline({{kInverse, 0, 2}}));
+  EXPECT_EQ(simulation.iteration, Seconds(9));
+}
+
 TEST(InverseTimeline, EachWorkerUnpacksWhatItDoesNotOwnWhenItArrives) {
   const ModelSpec model = one_layer();
   CostModel costs = inverse_stage_costs(2);

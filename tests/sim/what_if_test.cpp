@@ -91,6 +91,18 @@ TEST(Scaled, Inverses) {
   }
 }
 
+TEST(Scaled, MeasuredPartsOfLayers) {
+  Scenario base{tiny_model({{2, 1}}), affine_costs(1, 0, 0, PowerInverse{1, 2}), 1, preset("kfac")};
+  base.model.layers[0].times = layer_times(0, 0, 0, 0);
+  base.model.layers[0].times->precondition = Seconds(4);
+  base.model.layers[0].times->inverse_a = Seconds(8);  // G: 1 s by its dimension
+  EXPECT_EQ(iteration(base), Seconds(4 + 8 + 1));
+  EXPECT_EQ(all_inverses(base.model, base.costs), Seconds(8 + 1));
+  EXPECT_EQ(iteration(scaled(base, {.precondition = 0.5})), Seconds(2 + 8 + 1));
+  EXPECT_EQ(iteration(scaled(base, {.inverses = 0.5})), Seconds(4 + 4 + 0.5));
+  EXPECT_EQ(iteration(with_inverses_at_most(base, Seconds(3))), Seconds(4 + 3 + 1));
+}
+
 TEST(Scaled, MessagesByTheirParts) {
   // sgd sends one tensor of 2 elements: 7 + 0.5 + 2·3 s.
   CostModel costs = affine_costs(2, 0, 0);

@@ -22,9 +22,12 @@ constexpr double kLoopSeconds = 0.2;
 constexpr double kMessageSeconds = kLoopSeconds / 4;
 constexpr int kMessagesUnderWay = 4;
 constexpr double kMostMessages = 2000;
-// Products of about a millisecond, between which the host looks after the messages.
+// About a millisecond of products and of passes through memory, as steps have both: messages, which
+// are copied, slow the second more. In between the host looks after the messages.
 constexpr std::int64_t kDimOnCpu = 256;
 constexpr std::int64_t kDimOnGpu = 4096;
+constexpr std::int64_t kPassOnCpu = 1 << 20;
+constexpr std::int64_t kPassOnGpu = 1 << 24;
 constexpr double kMostProducts = 1000;
 constexpr double kSlowestRate = 0.01;
 
@@ -39,9 +42,11 @@ class Products {
     left_ = at::full({dim, dim}, 0.5, at::TensorOptions().device(device));
     right_ = at::full({dim, dim}, 0.25, left_.options());
     out_ = at::empty_like(left_);
+    passed_ = at::ones({device.is_cpu() ? kPassOnCpu : kPassOnGpu}, left_.options());
   }
   void run() {
     at::mm_out(out_, left_, right_);
+    passed_.mul_(1);
     wait_for_device(device_);
   }
 
@@ -50,6 +55,7 @@ class Products {
   at::Tensor left_;
   at::Tensor right_;
   at::Tensor out_;
+  at::Tensor passed_;
 };
 
 // A fixed number of all-reduces, the same on all ranks, a few of them under way at a time.

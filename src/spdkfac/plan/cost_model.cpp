@@ -156,6 +156,15 @@ CostModel CostModel::for_world(int new_world) const {
   return result;
 }
 
+Seconds inverse_time(const LayerSpec& layer, FactorSide side, const CostModel& costs) {
+  const bool is_a = side == FactorSide::kA;
+  if (layer.times) {
+    const std::optional<Seconds>& measured = is_a ? layer.times->inverse_a : layer.times->inverse_g;
+    if (measured) return *measured;
+  }
+  return costs.inverse_time(is_a ? layer.d_a : layer.d_g);
+}
+
 std::vector<LayerCosts> layer_costs(const ModelSpec& model, const CostModel& costs) {
   const auto rates = flop_times(model, costs);
   const double batch = static_cast<double>(model.batch);
@@ -168,7 +177,9 @@ std::vector<LayerCosts> layer_costs(const ModelSpec& model, const CostModel& cos
               .backward = layer.times->backward,
               .factor_a = layer.times->factor_a,
               .factor_g = layer.times->factor_g,
-              .precondition = Seconds(0)};
+              .precondition = Seconds(0),
+              .inverse_a = Seconds(0),
+              .inverse_g = Seconds(0)};
     } else if (rates && layer.flops) {
       cost.forward = Seconds(batch * layer.flops->forward.value() * rates->forward);
       cost.backward = 2.0 * cost.forward;
@@ -197,6 +208,8 @@ std::vector<LayerCosts> layer_costs(const ModelSpec& model, const CostModel& cos
     } else if (rates) {
       cost.precondition = Seconds(precondition_flops(layer).value() * rates->precondition);
     }
+    cost.inverse_a = inverse_time(layer, FactorSide::kA, costs);
+    cost.inverse_g = inverse_time(layer, FactorSide::kG, costs);
     result.push_back(cost);
   }
   return result;

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "spdkfac/base/factor_side.h"
 #include "spdkfac/base/json.h"
 #include "spdkfac/base/units.h"
 #include "spdkfac/plan/layer_spec.h"
@@ -127,6 +128,9 @@ CostModel parse_cluster(const Json& document, const std::string& where);
 CostModel read_cluster(const std::filesystem::path& path);
 Json to_json(const CostModel& costs);
 
+// As measured with the layer, or else by the cluster's cost of its dimension.
+Seconds inverse_time(const LayerSpec& layer, FactorSide side, const CostModel& costs);
+
 // Seconds of each layer's parts for the whole batch on one worker.
 struct LayerCosts {
   Seconds forward;
@@ -134,6 +138,10 @@ struct LayerCosts {
   Seconds factor_a;
   Seconds factor_g;
   Seconds precondition;
+  Seconds inverse_a;
+  Seconds inverse_g;
+
+  Seconds inverse(FactorSide side) const { return side == FactorSide::kA ? inverse_a : inverse_g; }
 };
 
 // Precedence: the layer's measured times, the cluster's totals for this model and batch, its flop

@@ -30,8 +30,8 @@ class UnitBuilder {
       const int index = static_cast<int>(l);
       const FactorPlacement a{index, FactorSide::kA, layer.d_a, std::nullopt, false};
       const FactorPlacement g{index, FactorSide::kG, layer.d_g, std::nullopt, false};
-      const Seconds inverse_a = costs_.inverse_time(layer.d_a);
-      const Seconds inverse_g = costs_.inverse_time(layer.d_g);
+      const Seconds inverse_a = layers_[l].inverse_a;
+      const Seconds inverse_g = layers_[l].inverse_g;
       if (sends_gradient(layer)) {
         result.push_back({{a, g}, inverse_a + inverse_g + layers_[l].precondition, {}});
       } else {

@@ -31,14 +31,24 @@ LayerFlops parse_flops(const JsonValue& value) {
   return flops;
 }
 
+struct OptionalTime {
+  const char* name;
+  std::optional<Seconds> LayerTimes::*time;
+};
+constexpr OptionalTime kOptionalTimes[] = {{"precondition", &LayerTimes::precondition},
+                                           {"inverse_a", &LayerTimes::inverse_a},
+                                           {"inverse_g", &LayerTimes::inverse_g}};
+
 LayerTimes parse_times(const JsonValue& value) {
   JsonObject object(value);
   LayerTimes times{.forward = Seconds(object.required("forward").number(0, kMaxSeconds)),
                    .backward = Seconds(object.required("backward").number(0, kMaxSeconds)),
                    .factor_a = Seconds(object.required("factor_a").number(0, kMaxSeconds)),
                    .factor_g = Seconds(object.required("factor_g").number(0, kMaxSeconds))};
-  if (const auto precondition = object.optional("precondition")) {
-    times.precondition = Seconds(precondition->number(0, kMaxSeconds));
+  for (const auto& [name, time] : kOptionalTimes) {
+    if (const auto seconds = object.optional(name)) {
+      times.*time = Seconds(seconds->number(0, kMaxSeconds));
+    }
   }
   object.finish();
   return times;
@@ -158,8 +168,9 @@ Json to_json(const ModelSpec& model) {
                         {"backward", layer.times->backward.value()},
                         {"factor_a", layer.times->factor_a.value()},
                         {"factor_g", layer.times->factor_g.value()}};
-      if (layer.times->precondition) {
-        entry["times"]["precondition"] = layer.times->precondition->value();
+      for (const auto& [name, time] : kOptionalTimes) {
+        const std::optional<Seconds>& seconds = *layer.times.*time;
+        if (seconds) entry["times"][name] = seconds->value();
       }
     }
     layers.push_back(std::move(entry));

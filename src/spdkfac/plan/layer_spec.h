@@ -32,6 +32,8 @@ struct LayerTimes {
   Seconds factor_a;
   Seconds factor_g;
   std::optional<Seconds> precondition = std::nullopt;  // with its share of the clipping
+  std::optional<Seconds> inverse_a = std::nullopt;
+  std::optional<Seconds> inverse_g = std::nullopt;
 };
 
 // Elements of the upper triangle, diagonal included, of a symmetric matrix: what travels.

@@ -2,7 +2,7 @@
 #include "spdkfac/report/breakdown.h"
 
 #include <algorithm>
-#include <limits>
+#include <iterator>
 
 namespace spdkfac {
 namespace {
@@ -25,9 +25,14 @@ struct Span {
   Seconds end;
 };
 
-// Adds each event's overlap with `spans` to its category and returns what no event covers.
+struct Piece {
+  Span span;
+  Category category;
+};
+
+// Adds each event's overlap with `spans` to the pieces and returns what no event covers.
 std::vector<Span> charge(const LaneEvents& events, const std::vector<Span>& spans,
-                         CategoryTimes& times) {
+                         std::vector<Piece>& pieces) {
   std::vector<Span> rest;
   std::size_t first = 0;
   for (const Span& span : spans) {
@@ -38,7 +43,7 @@ std::vector<Span> charge(const LaneEvents& events, const std::vector<Span>& span
       const Seconds end = std::min(events[i].end(), span.end);
       if (end <= start) continue;
       if (start > now) rest.push_back({now, start});
-      times[events[i].category] += end - start;
+      pieces.push_back({{start, end}, events[i].category});
       now = end;
     }
     if (now < span.end) rest.push_back({now, span.end});
@@ -46,41 +51,108 @@ std::vector<Span> charge(const LaneEvents& events, const std::vector<Span>& span
   return rest;
 }
 
-// The computation, on any rank, that ends last within [.., end]: what a wait until `end` was for.
-const TraceEvent* blocker(const Trace& trace, Seconds end) {
-  // Starts and ends are sums of the same numbers in different orders.
-  const Seconds slack = trace.iteration() * 1e-9;
-  const TraceEvent* found = nullptr;
-  for (const TraceEvent& event : trace.events()) {
-    if (event.lane != Lane::kCompute || event.end() > end + slack) continue;
-    if (found == nullptr || event.end() > found->end()) found = &event;
-  }
-  return found;
+// The first event that starts at `time` or later.
+LaneEvents::const_iterator first_from(const LaneEvents& events, Seconds time) {
+  return std::partition_point(events.begin(), events.end(),
+                              [&](const TraceEvent& event) { return event.start < time; });
 }
+
+class Timelines {
+ public:
+  explicit Timelines(const Trace& trace)
+      : iteration_(trace.iteration()),
+        // Starts and ends are sums of the same numbers in different orders.
+        slack_(trace.iteration() * 1e-9) {
+    for (int rank = 0; rank < trace.world(); ++rank) {
+      compute_.push_back(lane_of(trace, rank, Lane::kCompute));
+      channel_.push_back(lane_of(trace, rank, Lane::kChannel));
+    }
+  }
+
+  CategoryTimes breakdown(std::size_t rank) const {
+    std::vector<Piece> pieces;
+    for (const Span& wait : account(rank, {Seconds(0), iteration_}, pieces)) {
+      const TraceEvent* message = message_before(rank, wait);
+      if (message != nullptr && starts_at(compute_[rank], wait.end) &&
+          !starts_at(channel_[rank], wait.end)) {
+        pieces.push_back({wait, message->category});  // it has come, and the rank wakes up
+      } else {
+        wait_for_rank(rank, wait, message == nullptr ? Seconds(0) : message->start, pieces);
+      }
+    }
+    CategoryTimes times;
+    for (const Piece& piece : pieces) times[piece.category] += piece.span.end - piece.span.start;
+    return times;
+  }
+
+ private:
+  // What a rank does within `span`; returns when it does nothing.
+  std::vector<Span> account(std::size_t rank, const Span& span, std::vector<Piece>& pieces) const {
+    return charge(channel_[rank], charge(compute_[rank], {span}, pieces), pieces);
+  }
+
+  const TraceEvent* message_before(std::size_t rank, const Span& wait) const {
+    const auto next = first_from(channel_[rank], wait.start);
+    return next == channel_[rank].begin() ? nullptr : &*std::prev(next);
+  }
+
+  const TraceEvent* starts_at(const LaneEvents& events, Seconds time) const {
+    const auto event = first_from(events, time - slack_);
+    return event != events.end() && event->start <= time + slack_ ? &*event : nullptr;
+  }
+
+  // The computation that ends last of those that have ended at `time`.
+  const TraceEvent* last_computation(Seconds time) const {
+    const TraceEvent* found = nullptr;
+    for (const LaneEvents& events : compute_) {
+      auto event = first_from(events, time + slack_);
+      while (event != events.begin() && std::prev(event)->end() > time + slack_) --event;
+      if (event == events.begin()) continue;
+      --event;
+      if (found == nullptr || event->end() > found->end()) found = &*event;
+    }
+    return found;
+  }
+
+  // Since they last met, when a message began, the rank goes by the clock of the one it waits for.
+  void wait_for_rank(std::size_t rank, const Span& wait, Seconds met,
+                     std::vector<Piece>& pieces) const {
+    const TraceEvent* last = last_computation(wait.end);
+    const Category otherwise = last == nullptr ? Category::kForwardBackward : last->category;
+    std::vector<Span> idle = {wait};
+    if (last != nullptr && static_cast<std::size_t>(last->rank) != rank) {
+      std::erase_if(pieces, [&](const Piece& piece) {
+        return piece.span.start >= met && piece.span.start < wait.end;
+      });
+      for (Piece& piece : pieces) {
+        if (piece.span.start < met) piece.span.end = std::min(piece.span.end, met);
+      }
+      idle = account(static_cast<std::size_t>(last->rank), {met, wait.end}, pieces);
+    }
+    const TraceEvent* message = starts_at(channel_[rank], wait.end);
+    for (const Span& span : idle) {  // when all have come, the message is what they wait for
+      const bool all = message != nullptr && span.end >= wait.end;
+      pieces.push_back({span, all ? message->category : otherwise});
+    }
+  }
+
+  Seconds iteration_;
+  Seconds slack_;
+  std::vector<LaneEvents> compute_;  // by rank
+  std::vector<LaneEvents> channel_;
+};
 
 }  // namespace
 
 CategoryTimes breakdown(const Trace& trace, int rank) {
-  CategoryTimes times;
-  std::vector<Span> rest = {{Seconds(0), trace.iteration()}};
-  rest = charge(lane_of(trace, rank, Lane::kCompute), rest, times);
-  rest = charge(lane_of(trace, rank, Lane::kChannel), rest, times);
-  for (const Span& wait : rest) {
-    const TraceEvent* cause = blocker(trace, wait.end);
-    const Category otherwise = cause == nullptr ? Category::kForwardBackward : cause->category;
-    std::vector<Span> idle = {wait};
-    if (cause != nullptr && cause->rank != rank) {
-      idle = charge(lane_of(trace, cause->rank, Lane::kCompute), idle, times);
-    }
-    for (const Span& span : idle) times[otherwise] += span.end - span.start;
-  }
-  return times;
+  return Timelines(trace).breakdown(static_cast<std::size_t>(rank));
 }
 
 CategoryTimes mean_breakdown(const Trace& trace) {
+  const Timelines timelines(trace);
   CategoryTimes mean;
   for (int rank = 0; rank < trace.world(); ++rank) {
-    const CategoryTimes times = breakdown(trace, rank);
+    const CategoryTimes times = timelines.breakdown(static_cast<std::size_t>(rank));
     for (const Category category : kCategories) {
       mean[category] += times[category] / static_cast<double>(trace.world());
     }
@@ -119,9 +191,9 @@ std::vector<RankUtilisation> utilisation(const Trace& trace) {
     std::stable_sort(channel[rank].begin(), channel[rank].end(), by_start);
     std::vector<Span> busy;
     for (const TraceEvent& event : channel[rank]) busy.push_back({event.start, event.end()});
-    CategoryTimes hidden;
+    std::vector<Piece> hidden;
     charge(compute[rank], busy, hidden);
-    result[rank].hidden = hidden.total();
+    for (const Piece& piece : hidden) result[rank].hidden += piece.span.end - piece.span.start;
   }
   return result;
 }

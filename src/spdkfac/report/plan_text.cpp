@@ -150,11 +150,12 @@ struct Loads {
   std::size_t gradients = 0;  // factors whose owner sends the gradient
 };
 
-Loads loads_of(const Plan& plan, const CostModel& costs) {
+Loads loads_of(const Plan& plan, const ModelSpec& model, const CostModel& costs) {
   Loads loads;
   for (const FactorPlacement& factor : plan.factors) {
     Load& load = factor.owner ? loads.owned[*factor.owner] : loads.everywhere;
-    load.inverses += costs.inverse_time(factor.dim);
+    load.inverses +=
+        inverse_time(model.layers[static_cast<std::size_t>(factor.layer)], factor.side, costs);
     load.factors.push_back(factor_label(factor));
     if (factor.sends_gradient) ++loads.gradients;
   }
@@ -178,8 +179,9 @@ std::string owned_text(const Plan& plan, const Loads& loads) {
                          : "gradients or inverses");
 }
 
-std::string owners_text(const Plan& plan, const CostModel& costs, bool full) {
-  const Loads loads = loads_of(plan, costs);
+std::string owners_text(const Plan& plan, const ModelSpec& model, const CostModel& costs,
+                        bool full) {
+  const Loads loads = loads_of(plan, model, costs);
   std::string text =
       fmt::format("\nfactors: {}, written A or G, layer, (dimension)\n", plan.factors.size());
   text += everywhere_text(loads);
@@ -237,14 +239,14 @@ std::string plan_text(const Plan& plan, const ModelSpec& model, const CostModel&
   } else {
     text += full ? messages_table(plan) : messages_summary(plan);
   }
-  if (!plan.factors.empty()) text += owners_text(plan, costs, full);
+  if (!plan.factors.empty()) text += owners_text(plan, model, costs, full);
   return text;
 }
 
 std::string plan_summary(const Plan& plan, const ModelSpec& model, const CostModel& costs) {
   std::int64_t elements = 0;
   for (const Message& message : plan.messages) elements += message.elements;
-  const Loads loads = loads_of(plan, costs);
+  const Loads loads = loads_of(plan, model, costs);
   return heading(plan, model, costs) +
          fmt::format("messages: {}, {} M elements\nfactors: {}\n", plan.messages.size(),
                      millions(elements), plan.factors.size()) +

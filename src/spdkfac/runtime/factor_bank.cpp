@@ -245,7 +245,11 @@ void FactorBank::invert(const std::vector<Inversion>& inversions) {
     FactorState& state = factor(id);
     const StepTrace::Span span(trace_, Category::kInverseComp, "inverse",
                                states_[id.layer].layer().name, at::kCPU);
+    std::optional<TimeMark> begin;
+    if (profile_) begin = TimeMark::now(at::kCPU);
     refresh_inverse(state.average->mean(), damping, *state.inverse);
+    if (begin)
+      profile_->inverted({{id.layer, id.side}}, std::move(*begin), TimeMark::now(at::kCPU));
     note_inverses({id}, state.inverse->failures, state.inverse->kept);
   }
 }
@@ -275,8 +279,27 @@ void FactorBank::invert_together(const std::vector<FactorId>& ids, const at::Ten
                              ids.size() == 1 ? "inverse" : "inverses", name,
                              factor(ids.front()).sum.device());
   InverseBatch& batch = batch_of(ids);
+  const at::Device device = dampings.device();
+  std::optional<TimeMark> begin;
+  if (profile_) begin = TimeMark::now(device);
   batch.refresh(dampings);
+  if (begin) profile_->inverted(parts_by_arithmetic(ids), std::move(*begin), TimeMark::now(device));
   note_inverses(ids, batch.failures(), batch.kept());
+}
+
+// Those that are inverted together, each with its part of the arithmetic.
+std::vector<LayerProfile::Inverted> FactorBank::parts_by_arithmetic(
+    const std::vector<FactorId>& ids) {
+  std::vector<LayerProfile::Inverted> parts;
+  double all = 0;
+  for (const FactorId id : ids) {
+    const at::Tensor& sum = factor(id).sum;
+    const double cube = static_cast<double>(sum.size(0)) * std::pow(sum.size(-1), 3);
+    parts.push_back({id.layer, id.side, cube});
+    all += cube;
+  }
+  for (LayerProfile::Inverted& one : parts) one.part /= all;
+  return parts;
 }
 
 InverseBatch& FactorBank::batch_of(const std::vector<FactorId>& ids) {

@@ -106,6 +106,7 @@ class FactorBank {
   // Of the factors A, then G, of these layers, for all groups.
   DampingPair joined_dampings(const std::vector<std::size_t>& layers) const;
   void invert_together(const std::vector<FactorId>& ids, const at::Tensor& dampings);
+  std::vector<LayerProfile::Inverted> parts_by_arithmetic(const std::vector<FactorId>& ids);
   // The batch of these factors on a GPU, made when it is first asked for or they have moved.
   InverseBatch& batch_of(const std::vector<FactorId>& ids);
   // The same for gradients of these layers.

@@ -2,6 +2,8 @@
 #include "spdkfac/runtime/layer_profile.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -25,19 +27,44 @@ void LayerProfile::preconditioned(std::size_t layer, TimeMark begin, TimeMark en
   preconditioned_[layer].push_back({std::move(begin), std::move(end)});
 }
 
+void LayerProfile::inverted(std::vector<Inverted> factors, TimeMark begin, TimeMark end) {
+  inversions_.push_back({std::move(factors), {std::move(begin), std::move(end)}});
+}
+
 void LayerProfile::clipped(TimeMark begin, TimeMark end) {
   clipped_.push_back({std::move(begin), std::move(end)});
 }
 
-Seconds LayerProfile::mean(const std::vector<Span>& spans) {
+std::optional<Seconds> LayerProfile::mean(const std::vector<Span>& spans) {
+  if (spans.empty()) return std::nullopt;
   Seconds total;
   for (const Span& span : spans) total += TimeMark::between(span.begin, span.end);
-  return total * (1.0 / static_cast<double>(std::max<std::size_t>(1, spans.size())));
+  return total * (1.0 / static_cast<double>(spans.size()));
 }
 
 void LayerProfile::step_ends(c10::Device device) {
   current_.end = TimeMark::now(device);
   steps_.push_back(std::exchange(current_, Step{}));
+}
+
+void LayerProfile::add_inverses(std::vector<LayerTimes>& by_layer) const {
+  struct Sum {
+    Seconds time;
+    double count = 0;
+  };
+  std::map<std::pair<std::size_t, FactorSide>, Sum> sums;
+  for (const Inversion& inversion : inversions_) {
+    const Seconds time = TimeMark::between(inversion.span.begin, inversion.span.end);
+    for (const Inverted& factor : inversion.factors) {
+      Sum& sum = sums[{factor.layer, factor.side}];
+      sum.time += time * factor.part;
+      ++sum.count;
+    }
+  }
+  for (const auto& [factor, sum] : sums) {
+    LayerTimes& times = by_layer[factor.first];
+    (factor.second == FactorSide::kA ? times.inverse_a : times.inverse_g) = sum.time / sum.count;
+  }
 }
 
 std::vector<LayerTimes> LayerProfile::times(const std::vector<LayerSpec>& specs,
@@ -66,6 +93,7 @@ std::vector<LayerTimes> LayerProfile::times(const std::vector<LayerSpec>& specs,
           TimeMark::between(factor.begin, factor.end) * factor_share;
     }
   }
+  add_inverses(by_layer);
   std::vector<LayerTimes> result;
   Seconds measured;
   double flops = 0;
@@ -79,39 +107,43 @@ std::vector<LayerTimes> LayerProfile::times(const std::vector<LayerSpec>& specs,
   double elements = 0;
   for (const LayerSpec& spec : specs) elements += static_cast<double>(spec.own_elements());
   for (std::size_t layer = 0; layer < specs.size(); ++layer) {
-    const std::vector<Span>& spans = preconditioned_[order[layer]];
-    if (spans.empty()) continue;
+    result[layer].precondition = mean(preconditioned_[order[layer]]);
+    if (!result[layer].precondition) continue;
     const double part = static_cast<double>(specs[layer].own_elements()) / elements;
-    result[layer].precondition = mean(spans) + mean(clipped_) * part;
+    *result[layer].precondition += mean(clipped_).value_or(Seconds(0)) * part;
   }
   return result;
 }
 
 std::vector<LayerTimes> means_of_ranks(const std::vector<LayerTimes>& mine,
                                        Communicator& communicator) {
-  // Four parts, preconditioning, and how many ranks measured that.
-  at::Tensor seconds = at::zeros({static_cast<std::int64_t>(mine.size()), 6}, at::kDouble);
-  auto rows = seconds.accessor<double, 2>();
-  for (std::int64_t layer = 0; layer < seconds.size(0); ++layer) {
-    const LayerTimes& times = mine[static_cast<std::size_t>(layer)];
-    rows[layer][0] = times.forward.value();
-    rows[layer][1] = times.backward.value();
-    rows[layer][2] = times.factor_a.value();
-    rows[layer][3] = times.factor_g.value();
-    if (!times.precondition) continue;
-    rows[layer][4] = times.precondition->value();
-    rows[layer][5] = 1;
+  constexpr std::array kParts{&LayerTimes::forward, &LayerTimes::backward, &LayerTimes::factor_a,
+                              &LayerTimes::factor_g};
+  constexpr std::array kOptional{&LayerTimes::precondition, &LayerTimes::inverse_a,
+                                 &LayerTimes::inverse_g};
+  // What all measure, then what some do, with how many have.
+  constexpr std::size_t kColumns = kParts.size() + 2 * kOptional.size();
+  std::vector<double> sums(mine.size() * kColumns);
+  for (std::size_t layer = 0; layer < mine.size(); ++layer) {
+    double* next = &sums[layer * kColumns];
+    for (const auto part : kParts) *next++ = (mine[layer].*part).value();
+    for (const auto part : kOptional) {
+      const std::optional<Seconds>& time = mine[layer].*part;
+      *next++ = time.value_or(Seconds(0)).value();
+      *next++ = time ? 1 : 0;
+    }
   }
-  communicator.all_reduce_async(seconds, "layer times").wait();
-  seconds.div_(communicator.size());
-  std::vector<LayerTimes> result;
-  for (std::int64_t layer = 0; layer < seconds.size(0); ++layer) {
-    result.push_back({.forward = Seconds(rows[layer][0]),
-                      .backward = Seconds(rows[layer][1]),
-                      .factor_a = Seconds(rows[layer][2]),
-                      .factor_g = Seconds(rows[layer][3])});
-    if (rows[layer][5] > 0) {
-      result.back().precondition = Seconds(rows[layer][4] / rows[layer][5]);
+  const at::Tensor shared = at::from_blob(sums.data(), {static_cast<std::int64_t>(sums.size())},
+                                          at::TensorOptions().dtype(at::kDouble));
+  communicator.all_reduce_async(shared, "layer times").wait();
+  std::vector<LayerTimes> result(mine.size());
+  for (std::size_t layer = 0; layer < mine.size(); ++layer) {
+    const double* next = &sums[layer * kColumns];
+    for (const auto part : kParts) result[layer].*part = Seconds(*next++ / communicator.size());
+    for (const auto part : kOptional) {
+      const double sum = *next++;
+      const double ranks = *next++;
+      if (ranks > 0) result[layer].*part = Seconds(sum / ranks);
     }
   }
   return result;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "spdkfac/base/factor_side.h"
@@ -22,6 +23,13 @@ class LayerProfile {
   void visit_ends(c10::Device device);
   void factor_computed(std::size_t layer, FactorSide side, TimeMark begin, TimeMark end);
   void preconditioned(std::size_t layer, TimeMark begin, TimeMark end);
+  // Factors that were inverted together, and each one's part of the time.
+  struct Inverted {
+    std::size_t layer;
+    FactorSide side;
+    double part = 1;
+  };
+  void inverted(std::vector<Inverted> factors, TimeMark begin, TimeMark end);
   void clipped(TimeMark begin, TimeMark end);
   // The backward pass is over.
   void step_ends(c10::Device device);
@@ -29,7 +37,7 @@ class LayerProfile {
   std::size_t steps() const { return steps_.size(); }
   // Means over the steps; on a GPU this waits. The first forward pass has no visit before it: its
   // time is set from that of the others, by their arithmetic. Clipping is spread by the size of
-  // gradients; layers that were not preconditioned here have no time for it.
+  // gradients; what was not preconditioned or inverted here has no time for it.
   std::vector<LayerTimes> times(const std::vector<LayerSpec>& specs,
                                 const std::vector<std::size_t>& order) const;
 
@@ -50,16 +58,24 @@ class LayerProfile {
     TimeMark begin;
     TimeMark end;
   };
-  static Seconds mean(const std::vector<Span>& spans);
+  struct Inversion {
+    std::vector<Inverted> factors;
+    Span span;
+  };
+  // None of no span.
+  static std::optional<Seconds> mean(const std::vector<Span>& spans);
+  void add_inverses(std::vector<LayerTimes>& by_layer) const;
 
   std::size_t layers_;
   std::vector<std::vector<Span>> preconditioned_;  // by layer
+  std::vector<Inversion> inversions_;
   std::vector<Span> clipped_;
   Step current_;
   std::vector<Step> steps_;
 };
 
-// The means of what ranks have measured; of preconditioning, those of the ranks that did it.
+// The means of what ranks have measured; of preconditioning and inverses, those of the ranks that
+// did it.
 std::vector<LayerTimes> means_of_ranks(const std::vector<LayerTimes>& mine,
                                        Communicator& communicator);
 

@@ -348,8 +348,9 @@ void StepSchedule::invert_and_exchange() {
       bank_.invert({one});
     }
   };
-  // As in the published code, Seq-Dist broadcasts only after all inversions.
-  const bool inverses_first = plan.options.placement == PlacementKind::kSequential;
+  // As in the published code, Seq-Dist broadcasts only after all inversions. So do steps in which
+  // these are timed.
+  const bool inverses_first = plan.options.placement == PlacementKind::kSequential || quiet_;
   if (inverts && inverses_first) std::for_each(plan.factors.begin(), plan.factors.end(), invert);
   std::size_t next = 0;
   for (std::size_t i = 0; i < plan.factors.size(); ++i) {

@@ -308,7 +308,7 @@ class Simulator {
   // --- inverses ---
 
   void invert(const FactorPlacement& factor) {
-    const Seconds work = costs_.inverse_time(factor.dim);
+    const Seconds work = layers_[static_cast<std::size_t>(factor.layer)].inverse(factor.side);
     const auto label = factor_name("invert", factor);
     const auto on = [&](std::size_t worker) {
       workers_[worker].inverse_load += compute(worker, work, Category::kInverseComp, label);

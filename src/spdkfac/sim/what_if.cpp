@@ -31,14 +31,23 @@ InverseCost scaled(const InverseCost& cost, double factor) {
   return std::visit(Scale{factor}, cost);
 }
 
-// Whatever says how long a layer takes, as measured times they can be scaled one by one. They leave
-// only preconditioning to the cluster's totals and rates.
+// Whatever says how long a layer takes, as measured times they can be scaled one by one. What was
+// not measured of preconditioning and inverses is left to the cluster.
 void scale_layers(Scenario& scenario, const CostFactors& factors) {
   const std::vector<LayerCosts> layers = layer_costs(scenario.model, scenario.costs);
+  const auto scale = [](std::optional<Seconds>& time, double factor) {
+    if (time) time = *time * factor;
+  };
   for (std::size_t l = 0; l < layers.size(); ++l) {
-    scenario.model.layers[l].times = LayerTimes{
-        layers[l].forward * factors.forward_backward, layers[l].backward * factors.forward_backward,
-        layers[l].factor_a * factors.factors, layers[l].factor_g * factors.factors};
+    LayerTimes times = scenario.model.layers[l].times.value_or(LayerTimes{});
+    times.forward = layers[l].forward * factors.forward_backward;
+    times.backward = layers[l].backward * factors.forward_backward;
+    times.factor_a = layers[l].factor_a * factors.factors;
+    times.factor_g = layers[l].factor_g * factors.factors;
+    scale(times.precondition, factors.precondition);
+    scale(times.inverse_a, factors.inverses);
+    scale(times.inverse_g, factors.inverses);
+    scenario.model.layers[l].times = times;
   }
   const auto totals = scenario.costs.models.find(scenario.model.name);
   if (totals != scenario.costs.models.end()) {
@@ -53,8 +62,8 @@ void scale_layers(Scenario& scenario, const CostFactors& factors) {
 std::vector<Seconds> inverse_times(const ModelSpec& model, const CostModel& costs) {
   std::vector<Seconds> times;
   for (const LayerSpec& layer : model.layers) {
-    times.push_back(costs.inverse_time(layer.d_a));
-    times.push_back(costs.inverse_time(layer.d_g));
+    times.push_back(inverse_time(layer, FactorSide::kA, costs));
+    times.push_back(inverse_time(layer, FactorSide::kG, costs));
   }
   return times;
 }
@@ -95,6 +104,12 @@ Scenario with_inverses_at_most(const Scenario& scenario, Seconds most) {
   }
   Scenario result = scenario;
   result.costs.inverse = CostTable(std::move(points));
+  for (LayerSpec& layer : result.model.layers) {
+    if (!layer.times) continue;
+    for (std::optional<Seconds>* time : {&layer.times->inverse_a, &layer.times->inverse_g}) {
+      if (*time) *time = std::min(**time, most);
+    }
+  }
   return result;
 }
 
