@@ -113,11 +113,12 @@ Calibration calibrate(Communicator& communicator, c10::Device device,
   const ComputeStage computation(bench,
                                  inverse_grid(kSmallestDim, options.max_dim, options.dim_ratio),
                                  options.batch, options.repetitions, options.budget);
+  const int rounds = 2 * options.repetitions;  // of what is a difference of times, and so noisier
   Seconds estimate = computation.estimate();
   std::size_t samples = computation.samples();
   if (collectives) {
-    estimate += collectives->estimate() + contention_estimate(options.repetitions);
-    samples += collectives->samples() + contention_samples(options.repetitions);
+    estimate += collectives->estimate() + contention_estimate(rounds);
+    samples += collectives->samples() + contention_samples(rounds);
   }
   if (observer.begin) observer.begin(estimate, samples);
   bench.advance = observer.advance;
@@ -132,7 +133,7 @@ Calibration calibrate(Communicator& communicator, c10::Device device,
       fits.push_back(fit_collective_times(times));
       cost_of(costs, times.operation) = fits.back().chosen();
     }
-    rates = rates_together(bench, fits.front().measured.times, options.repetitions);
+    rates = rates_together(bench, fits.front().measured.times, rounds);
   }
   const ComputeTimes times = computation.measure();
   costs.compute = times.rates;

@@ -6,7 +6,8 @@
 #include <map>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include "spdkfac/base/check.h"
+#include "spdkfac/comm/exchange.h"
 
 namespace spdkfac {
 
@@ -24,21 +25,26 @@ void LayerProfile::factor_computed(std::size_t layer, FactorSide side, TimeMark 
 }
 
 void LayerProfile::preconditioned(std::size_t layer, TimeMark begin, TimeMark end) {
-  preconditioned_[layer].push_back({std::move(begin), std::move(end)});
+  preconditioned_[layer].push_back(span(std::move(begin), std::move(end)));
 }
 
 void LayerProfile::inverted(std::vector<Inverted> factors, TimeMark begin, TimeMark end) {
-  inversions_.push_back({std::move(factors), {std::move(begin), std::move(end)}});
+  inversions_.push_back({std::move(factors), span(std::move(begin), std::move(end))});
 }
 
 void LayerProfile::clipped(TimeMark begin, TimeMark end) {
-  clipped_.push_back({std::move(begin), std::move(end)});
+  clipped_.push_back(span(std::move(begin), std::move(end)));
+}
+
+LayerProfile::Span LayerProfile::span(TimeMark begin, TimeMark end) const {
+  SPDKFAC_CHECK(!steps_.empty(), "a part of a step before its passes are over");
+  return {steps_.size() - 1, std::move(begin), std::move(end)};
 }
 
 std::optional<Seconds> LayerProfile::mean(const std::vector<Span>& spans) {
   if (spans.empty()) return std::nullopt;
   Seconds total;
-  for (const Span& span : spans) total += TimeMark::between(span.begin, span.end);
+  for (const Span& span : spans) total += span.time();
   return total * (1.0 / static_cast<double>(spans.size()));
 }
 
@@ -54,7 +60,7 @@ void LayerProfile::add_inverses(std::vector<LayerTimes>& by_layer) const {
   };
   std::map<std::pair<std::size_t, FactorSide>, Sum> sums;
   for (const Inversion& inversion : inversions_) {
-    const Seconds time = TimeMark::between(inversion.span.begin, inversion.span.end);
+    const Seconds time = inversion.span.time();
     for (const Inverted& factor : inversion.factors) {
       Sum& sum = sums[{factor.layer, factor.side}];
       sum.time += time * factor.part;
@@ -67,6 +73,19 @@ void LayerProfile::add_inverses(std::vector<LayerTimes>& by_layer) const {
   }
 }
 
+template <class Visitor>
+void LayerProfile::for_each_pass(const Step& step, const Visitor& visitor) {
+  for (std::size_t i = 0; i < step.visits.size(); ++i) {
+    const Visit& visit = step.visits[i];
+    if (visit.side == FactorSide::kG) {
+      const TimeMark& next = i + 1 < step.visits.size() ? step.visits[i + 1].begin : step.end;
+      visitor(visit.layer, visit.side, TimeMark::between(visit.end, next));
+    } else if (i > 0 && step.visits[i - 1].side == FactorSide::kA) {
+      visitor(visit.layer, visit.side, TimeMark::between(step.visits[i - 1].end, visit.begin));
+    }
+  }
+}
+
 std::vector<LayerTimes> LayerProfile::times(const std::vector<LayerSpec>& specs,
                                             const std::vector<std::size_t>& order) const {
   std::vector<LayerTimes> by_layer(layers_);
@@ -75,18 +94,10 @@ std::vector<LayerTimes> LayerProfile::times(const std::vector<LayerSpec>& specs,
   const double share = 1.0 / static_cast<double>(std::max<std::size_t>(1, steps_.size()));
   const double factor_share = 1.0 / static_cast<double>(std::max<std::ptrdiff_t>(1, with_factors));
   for (const Step& step : steps_) {
-    for (std::size_t i = 0; i < step.visits.size(); ++i) {
-      const Visit& visit = step.visits[i];
-      LayerTimes& times = by_layer[visit.layer];
-      if (visit.side == FactorSide::kA) {
-        if (i > 0 && step.visits[i - 1].side == FactorSide::kA) {
-          times.forward += TimeMark::between(step.visits[i - 1].end, visit.begin) * share;
-        }
-      } else {
-        const TimeMark& next = i + 1 < step.visits.size() ? step.visits[i + 1].begin : step.end;
-        times.backward += TimeMark::between(visit.end, next) * share;
-      }
-    }
+    for_each_pass(step, [&](std::size_t layer, FactorSide side, Seconds time) {
+      LayerTimes& times = by_layer[layer];
+      (side == FactorSide::kA ? times.forward : times.backward) += time * share;
+    });
     for (const Visit& factor : step.factors) {
       LayerTimes& times = by_layer[factor.layer];
       (factor.side == FactorSide::kA ? times.factor_a : times.factor_g) +=
@@ -115,38 +126,137 @@ std::vector<LayerTimes> LayerProfile::times(const std::vector<LayerSpec>& specs,
   return result;
 }
 
-std::vector<LayerTimes> means_of_ranks(const std::vector<LayerTimes>& mine,
-                                       Communicator& communicator) {
-  constexpr std::array kParts{&LayerTimes::forward, &LayerTimes::backward, &LayerTimes::factor_a,
-                              &LayerTimes::factor_g};
-  constexpr std::array kOptional{&LayerTimes::precondition, &LayerTimes::inverse_a,
-                                 &LayerTimes::inverse_g};
-  // What all measure, then what some do, with how many have.
-  constexpr std::size_t kColumns = kParts.size() + 2 * kOptional.size();
-  std::vector<double> sums(mine.size() * kColumns);
-  for (std::size_t layer = 0; layer < mine.size(); ++layer) {
-    double* next = &sums[layer * kColumns];
-    for (const auto part : kParts) *next++ = (mine[layer].*part).value();
-    for (const auto part : kOptional) {
-      const std::optional<Seconds>& time = mine[layer].*part;
-      *next++ = time.value_or(Seconds(0)).value();
-      *next++ = time ? 1 : 0;
+RankProfile LayerProfile::result(const std::vector<LayerSpec>& specs,
+                                 const std::vector<std::size_t>& order) const {
+  RankProfile profile{.layers = times(specs, order), .steps = {}};
+  for (const Step& step : steps_) {
+    Seconds& passes = profile.steps.emplace_back()[RankProfile::kPasses];
+    for_each_pass(step, [&](std::size_t, FactorSide, Seconds time) { passes += time; });
+  }
+  for (const Inversion& inversion : inversions_) {
+    profile.steps[inversion.span.step][RankProfile::kInverses] += inversion.span.time();
+  }
+  const auto add = [&](const std::vector<Span>& spans) {
+    for (const Span& span : spans) {
+      profile.steps[span.step][RankProfile::kPreconditioning] += span.time();
+    }
+  };
+  for (const std::vector<Span>& spans : preconditioned_) add(spans);
+  add(clipped_);
+  return profile;
+}
+
+namespace {
+
+constexpr std::array kAlways{&LayerTimes::forward, &LayerTimes::backward, &LayerTimes::factor_a,
+                             &LayerTimes::factor_g};
+constexpr std::array kPartly{&LayerTimes::precondition, &LayerTimes::inverse_a,
+                             &LayerTimes::inverse_g};
+constexpr double kNotMeasured = -1;
+
+std::vector<LayerTimes> means_of_ranks(const std::vector<RankProfile>& ranks) {
+  std::vector<LayerTimes> means(ranks.front().layers.size());
+  for (std::size_t layer = 0; layer < means.size(); ++layer) {
+    for (const auto part : kAlways) {
+      for (const RankProfile& rank : ranks) means[layer].*part += rank.layers[layer].*part;
+      means[layer].*part = means[layer].*part / static_cast<double>(ranks.size());
+    }
+    for (const auto part : kPartly) {
+      Seconds sum;
+      double count = 0;
+      for (const RankProfile& rank : ranks) {
+        if (!(rank.layers[layer].*part)) continue;
+        sum += *(rank.layers[layer].*part);
+        ++count;
+      }
+      if (count > 0) means[layer].*part = sum / count;
     }
   }
-  const at::Tensor shared = at::from_blob(sums.data(), {static_cast<std::int64_t>(sums.size())},
-                                          at::TensorOptions().dtype(at::kDouble));
-  communicator.all_reduce_async(shared, "layer times").wait();
-  std::vector<LayerTimes> result(mine.size());
-  for (std::size_t layer = 0; layer < mine.size(); ++layer) {
-    const double* next = &sums[layer * kColumns];
-    for (const auto part : kParts) result[layer].*part = Seconds(*next++ / communicator.size());
-    for (const auto part : kOptional) {
-      const double sum = *next++;
-      const double ranks = *next++;
-      if (ranks > 0) result[layer].*part = Seconds(sum / ranks);
+  return means;
+}
+
+// What the parts of a step take a rank by the means, without the first forward pass.
+std::array<Seconds, RankProfile::kParts> expected(const std::vector<LayerTimes>& means,
+                                                  const RankProfile& rank) {
+  std::array<Seconds, RankProfile::kParts> times;
+  for (std::size_t layer = 0; layer < means.size(); ++layer) {
+    const LayerTimes& mine = rank.layers[layer];
+    if (layer > 0) times[RankProfile::kPasses] += means[layer].forward;
+    times[RankProfile::kPasses] += means[layer].backward;
+    if (mine.inverse_a) times[RankProfile::kInverses] += *means[layer].inverse_a;
+    if (mine.inverse_g) times[RankProfile::kInverses] += *means[layer].inverse_g;
+    if (mine.precondition) times[RankProfile::kPreconditioning] += *means[layer].precondition;
+  }
+  return times;
+}
+
+// How much longer than by the means a part takes until the last rank is through: the median of the
+// steps that have it.
+double slowest_rank(const std::vector<LayerTimes>& means, const std::vector<RankProfile>& ranks,
+                    RankProfile::Part part) {
+  std::vector<double> slowest;
+  for (std::size_t step = 0; step < ranks.front().steps.size(); ++step) {
+    double most = 0;
+    for (const RankProfile& rank : ranks) {
+      const Seconds usual = expected(means, rank)[part];
+      if (usual > Seconds(0)) most = std::max(most, rank.steps[step][part] / usual);
+    }
+    if (most > 0) slowest.push_back(most);
+  }
+  if (slowest.empty()) return 1;
+  std::sort(slowest.begin(), slowest.end());
+  const std::size_t middle = slowest.size() / 2;
+  return slowest.size() % 2 == 1 ? slowest[middle] : (slowest[middle - 1] + slowest[middle]) / 2;
+}
+
+}  // namespace
+
+std::vector<RankProfile> profiles_of_ranks(const RankProfile& mine, Communicator& communicator,
+                                           c10::Device device) {
+  std::vector<double> numbers;
+  for (const LayerTimes& layer : mine.layers) {
+    for (const auto part : kAlways) numbers.push_back((layer.*part).value());
+    for (const auto part : kPartly) {
+      numbers.push_back((layer.*part).value_or(Seconds(kNotMeasured)).value());
     }
   }
-  return result;
+  for (const auto& step : mine.steps) {
+    for (const Seconds time : step) numbers.push_back(time.value());
+  }
+  std::vector<RankProfile> ranks;
+  for (const std::vector<double>& of_rank : numbers_of_ranks(communicator, device, numbers)) {
+    RankProfile rank = mine;
+    auto next = of_rank.begin();
+    for (LayerTimes& layer : rank.layers) {
+      for (const auto part : kAlways) layer.*part = Seconds(*next++);
+      for (const auto part : kPartly) {
+        const double time = *next++;
+        layer.*part = time < 0 ? std::nullopt : std::optional(Seconds(time));
+      }
+    }
+    for (auto& step : rank.steps) {
+      for (Seconds& time : step) time = Seconds(*next++);
+    }
+    ranks.push_back(std::move(rank));
+  }
+  return ranks;
+}
+
+std::vector<LayerTimes> joined_times(const std::vector<RankProfile>& ranks) {
+  std::vector<LayerTimes> times = means_of_ranks(ranks);
+  const double passes = slowest_rank(times, ranks, RankProfile::kPasses);
+  const double inverses = slowest_rank(times, ranks, RankProfile::kInverses);
+  const double preconditioning = slowest_rank(times, ranks, RankProfile::kPreconditioning);
+  const auto scale = [](std::optional<Seconds>& time, double factor) {
+    if (time) time = *time * factor;
+  };
+  for (LayerTimes& layer : times) {
+    for (const auto part : kAlways) layer.*part = layer.*part * passes;
+    scale(layer.inverse_a, inverses);
+    scale(layer.inverse_g, inverses);
+    scale(layer.precondition, preconditioning);
+  }
+  return times;
 }
 
 }  // namespace spdkfac

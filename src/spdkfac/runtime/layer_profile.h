@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <optional>
 #include <vector>
@@ -11,6 +12,16 @@
 #include "spdkfac/runtime/time_mark.h"
 
 namespace spdkfac {
+
+// What a rank has measured in some steps of a run.
+struct RankProfile {
+  // The three parts of a step behind which ranks wait for each other.
+  enum Part { kPasses, kInverses, kPreconditioning };
+  static constexpr std::size_t kParts = 3;
+
+  std::vector<LayerTimes> layers;                  // means over the steps
+  std::vector<std::array<Seconds, kParts>> steps;  // what each took in all
+};
 
 // Measures what layers take in the steps of a run. What lies between two visits of the capture is
 // the forward pass up to a layer, or the backward pass behind it; the factors are timed apart.
@@ -35,11 +46,11 @@ class LayerProfile {
   void step_ends(c10::Device device);
 
   std::size_t steps() const { return steps_.size(); }
-  // Means over the steps; on a GPU this waits. The first forward pass has no visit before it: its
-  // time is set from that of the others, by their arithmetic. Clipping is spread by the size of
-  // gradients; what was not preconditioned or inverted here has no time for it.
-  std::vector<LayerTimes> times(const std::vector<LayerSpec>& specs,
-                                const std::vector<std::size_t>& order) const;
+  // On a GPU this waits. The first forward pass has no visit before it: its time is set from that
+  // of the others, by their arithmetic, and no part of a step has it. Clipping is spread by the
+  // size of gradients; what was not preconditioned or inverted here has no time for it.
+  RankProfile result(const std::vector<LayerSpec>& specs,
+                     const std::vector<std::size_t>& order) const;
 
  private:
   struct Visit {
@@ -55,16 +66,25 @@ class LayerProfile {
   };
 
   struct Span {
+    std::size_t step;
     TimeMark begin;
     TimeMark end;
+    Seconds time() const { return TimeMark::between(begin, end); }
   };
   struct Inversion {
     std::vector<Inverted> factors;
     Span span;
   };
+  // Of the step whose backward pass is over.
+  Span span(TimeMark begin, TimeMark end) const;
   // None of no span.
   static std::optional<Seconds> mean(const std::vector<Span>& spans);
+  std::vector<LayerTimes> times(const std::vector<LayerSpec>& specs,
+                                const std::vector<std::size_t>& order) const;
   void add_inverses(std::vector<LayerTimes>& by_layer) const;
+  // Calls visit(layer, side, time) for each pass through a layer in the step.
+  template <class Visitor>
+  static void for_each_pass(const Step& step, const Visitor& visit);
 
   std::size_t layers_;
   std::vector<std::vector<Span>> preconditioned_;  // by layer
@@ -74,9 +94,12 @@ class LayerProfile {
   std::vector<Step> steps_;
 };
 
+std::vector<RankProfile> profiles_of_ranks(const RankProfile& mine, Communicator& communicator,
+                                           c10::Device device);
+
 // The means of what ranks have measured; of preconditioning and inverses, those of the ranks that
-// did it.
-std::vector<LayerTimes> means_of_ranks(const std::vector<LayerTimes>& mine,
-                                       Communicator& communicator);
+// did it. Each part of a step is set to what the slowest rank took in it, the median of the steps:
+// all others wait for it.
+std::vector<LayerTimes> joined_times(const std::vector<RankProfile>& ranks);
 
 }  // namespace spdkfac

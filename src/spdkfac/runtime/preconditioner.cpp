@@ -324,11 +324,12 @@ void Preconditioner::Impl::make_first_plan() {
 }
 
 void Preconditioner::Impl::make_plan_again() {
-  const std::vector<LayerTimes> mine = profile_->times(model_.layers, calls_.order());
+  const RankProfile mine = profile_->result(model_.layers, calls_.order());
   bank_.set_profile(nullptr);
   schedule_->set_quiet(false);
   profile_.reset();
-  const std::vector<LayerTimes> times = means_of_ranks(mine, *distribution_.communicator);
+  const std::vector<LayerTimes> times =
+      joined_times(profiles_of_ranks(mine, *distribution_.communicator, device()));
   for (std::size_t layer = 0; layer < times.size(); ++layer) {
     model_.layers[layer].times = times[layer];
   }
