@@ -348,20 +348,25 @@ void StepSchedule::invert_and_exchange() {
       bank_.invert({one});
     }
   };
-  // As in the published code, Seq-Dist broadcasts only after all inversions. So do steps in which
-  // these are timed.
+  // As in the published code, Seq-Dist broadcasts only after all inversions. Steps in which these
+  // are timed also wait for what owners precondition.
   const bool inverses_first = plan.options.placement == PlacementKind::kSequential || quiet_;
   if (inverts && inverses_first) std::for_each(plan.factors.begin(), plan.factors.end(), invert);
   std::size_t next = 0;
   for (std::size_t i = 0; i < plan.factors.size(); ++i) {
     if (inverts && !inverses_first) invert(plan.factors[i]);
-    if (next < step().exchanges.size() && step().exchanges[next].last == i) start_exchange(next++);
+    if (next == step().exchanges.size() || step().exchanges[next].last != i) continue;
+    prepare_exchange(next++);
+    if (!quiet_) start_exchange(exchanged_.back());
+  }
+  if (quiet_) {
+    for (Exchanged& exchanged : exchanged_) start_exchange(exchanged);
   }
   bank_.invert(rest);
   for (const Exchanged& exchanged : exchanged_) finish_exchange(exchanged);
 }
 
-void StepSchedule::start_exchange(std::size_t index) {
+void StepSchedule::prepare_exchange(std::size_t index) {
   const ExchangeStep& exchange = step().exchanges[index];
   const FactorPlacement& factor = step().plan.factors[exchange.last];
   const bool root = exchange.root == communicator_.rank();
@@ -384,8 +389,12 @@ void StepSchedule::start_exchange(std::size_t index) {
   }
   exchanged.name = fmt::format("broadcast {} {}", exchange.gradients ? "gradient" : "inverse",
                                bank_.state(bank_layer(factor.layer)).layer().name);
-  exchanged.work = communicator_.broadcast_async(exchanged.buffer, exchange.root, exchanged.name);
   exchanged_.push_back(std::move(exchanged));
+}
+
+void StepSchedule::start_exchange(Exchanged& exchanged) {
+  exchanged.work =
+      communicator_.broadcast_async(exchanged.buffer, exchanged.step->root, exchanged.name);
 }
 
 // Each layer once, where its second factor stands.

@@ -120,7 +120,8 @@ class StepSchedule {
   // For the factors that this rank inverts, by layer of the plan.
   std::map<int, FactorBank::DampingPair> dampings() const;
   void invert_and_exchange();
-  void start_exchange(std::size_t index);
+  void prepare_exchange(std::size_t index);
+  void start_exchange(Exchanged& exchanged);
   std::vector<int> layers_of(const ExchangeStep& exchange) const;
   // Where each layer's gradients and its ⟨V, ∇W⟩ lie in the buffer of a broadcast of gradients.
   void for_each_part(const ExchangeStep& exchange, const at::Tensor& buffer,
