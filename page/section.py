@@ -47,11 +47,17 @@ def mode_of(record: Record, runs: list[Run]) -> str:
 
 
 def option_text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and value and all(isinstance(entry, int) for entry in value):
-        return "×".join(str(entry) for entry in value)
-    return json.dumps(value, ensure_ascii=False)
+    """A value of an option as people would write it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name.replace('_', ' ')} {option_text(entry)}"
+                         for name, entry in value.items() if entry not in ("", None, [], {}))
+    if isinstance(value, list):
+        if value and all(isinstance(entry, int) for entry in value):
+            return "×".join(str(entry) for entry in value)
+        return "; ".join(option_text(entry) for entry in value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def origin(record: Record) -> str:
@@ -60,7 +66,8 @@ def origin(record: Record) -> str:
     facts = [("cluster", record.cluster), ("host", made["host"]), ("device", made["device"]),
              ("version", " ".join(filter(None, (made["version"], made["commit"])))),
              ("made", made["time"]),
-             *((name, option_text(value)) for name, value in record.options.items())]
+             *((name.replace("_", " "), option_text(value))
+               for name, value in record.options.items())]
     pairs = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
                     for name, value in facts if value)
     return f'<dl class="origin">{pairs}</dl>'

@@ -127,6 +127,16 @@ class ContentTest(PageTest):
         for word in ("simulated", "measured", "emulated"):
             self.assertIn(f'<span class="badge {word}"', html)
 
+    def test_options_are_words_and_no_json(self) -> None:
+        record = sample.all_records()["iteration"]
+        record["options"] = {"settings": [{"model": "resnet50", "input": [3, 64, 64],
+                                           "channels_last": False, "note": ""}],
+                             "algorithms": ["D-KFAC", "auto"], "profile_steps": 5}
+        page, _ = self.make({"iteration": record})
+        self.assert_says(page, "model resnet50, input 3×64×64, channels last no")
+        self.assert_says(page, "D-KFAC; auto")
+        self.assert_says(page, "profile steps")
+
     def test_each_experiment_alone(self) -> None:
         for name, record in sample.all_records().items():
             with self.subTest(record=name):
