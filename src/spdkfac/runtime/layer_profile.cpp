@@ -194,15 +194,15 @@ std::array<Seconds, RankProfile::kParts> expected(const std::vector<LayerTimes>&
 // steps that have it.
 double slowest_rank(const std::vector<LayerTimes>& means, const std::vector<RankProfile>& ranks,
                     RankProfile::Part part) {
-  std::vector<double> slowest;
-  for (std::size_t step = 0; step < ranks.front().steps.size(); ++step) {
-    double most = 0;
-    for (const RankProfile& rank : ranks) {
-      const Seconds usual = expected(means, rank)[part];
-      if (usual > Seconds(0)) most = std::max(most, rank.steps[step][part] / usual);
+  std::vector<double> slowest(ranks.front().steps.size(), 0);
+  for (const RankProfile& rank : ranks) {
+    const Seconds usual = expected(means, rank)[part];
+    if (usual <= Seconds(0)) continue;
+    for (std::size_t step = 0; step < slowest.size(); ++step) {
+      slowest[step] = std::max(slowest[step], rank.steps[step][part] / usual);
     }
-    if (most > 0) slowest.push_back(most);
   }
+  std::erase(slowest, 0);
   if (slowest.empty()) return 1;
   std::sort(slowest.begin(), slowest.end());
   const std::size_t middle = slowest.size() / 2;
