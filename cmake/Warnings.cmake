@@ -11,8 +11,10 @@ set(warnings
   -Wnon-virtual-dtor
   -Woverloaded-virtual
   -Wimplicit-fallthrough
-  # GCC 12 reports both falsely, in copies of std::optional and in inlined library code.
+  # GCC 12 reports these falsely, in copies of std::optional and in inlined library code.
   -Wno-maybe-uninitialized
   -Wno-stringop-overflow
+  -Wno-array-bounds
+  -Wno-restrict
   -Werror)
 target_compile_options(spdkfac_warnings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${warnings}>")

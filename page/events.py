@@ -14,6 +14,7 @@ import numpy as np
 
 from palette import CATEGORIES
 from record_fields import LANES
+from words import plural
 
 SCREEN_PIXELS = 1500
 DEEPEST_ZOOM = 4096
@@ -40,6 +41,10 @@ class Events:
         return float((self.starts + self.durations).max()) if len(self) else 0.0
 
 
+def name_of(event: list) -> str:
+    return event[3] if len(event) == 6 else f"{event[3]}, {plural(event[6], 'element')}"
+
+
 def columns(events: list[list]) -> Events:
     """The events of a record, sorted by row and start."""
     rows = np.fromiter((event[0] * len(LANES) + LANE_INDEX[event[1]] for event in events), np.int64,
@@ -48,7 +53,7 @@ def columns(events: list[list]) -> Events:
     order = np.lexsort((starts, rows))
     categories = np.fromiter((CATEGORY_INDEX[event[2]] for event in events), np.uint8, len(events))
     durations = np.fromiter((event[5] for event in events), np.float64, len(events))
-    return Events(rows[order], categories[order], [events[place][3] for place in order],
+    return Events(rows[order], categories[order], [name_of(events[place]) for place in order],
                   starts[order], durations[order], np.ones(len(events), np.int64))
 
 

@@ -51,6 +51,7 @@ RUN = fields({**WHO, "paper": or_null(seconds), "predicted": or_null(PREDICTED),
               "measured": or_null(interval)}, {"owners": or_null(list_of(OWNER))})
 
 EVENT = tuple_of(rank, one_of(*LANES), one_of(*CATEGORY_NAMES), text, seconds, seconds)
+elements = whole(0, "write the elements of the message")
 
 
 def events(value: object, field: str) -> None:
@@ -58,6 +59,9 @@ def events(value: object, field: str) -> None:
     if not isinstance(value, list):
         raise Problem(field, "must be a list", value, "write […]")
     for place, event in enumerate(value):
+        if type(event) is list and len(event) == 7:  # a message may say how much it carries
+            elements(event[6], f"{field}[{place}][6]")
+            event = event[:6]
         if not (type(event) is list and len(event) == 6 and type(event[0]) is int
                 and 0 <= event[0] <= MOST_RANKS
                 and event[1] in LANES and event[2] in CATEGORY_NAMES and type(event[3]) is str

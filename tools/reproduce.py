@@ -83,7 +83,8 @@ class Reproduction:
         few = ["--threads", "1", "--repetitions", "5"]
         self.measure("comm", *few, "--max-elements", str(1 << 21), name="comm")
         self.measure("inverse", *few, "--max-dim", "1280", name="inverse")
-        steps = [*SMALL, "--steps", str(self.options.steps), "--cluster-file", str(cluster)]
+        steps = [*SMALL, "--steps", str(self.options.steps), "--profile-steps", "3",
+                 "--cluster-file", str(cluster)]
         for experiment in COMPARISONS:
             traces = ["--traces"] if experiment == "iteration" else []
             self.measure(experiment, *steps, *traces, name=experiment)
@@ -108,7 +109,7 @@ def main() -> int:
     parser.add_argument("--program", type=Path, default=ROOT / "build/release/bin/spdkfac")
     parser.add_argument("--rate", default="1gbit")
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=7)
     parser.add_argument("--out-dir", type=Path, default=ROOT / "out/reproduce")
     parser.add_argument("--page", type=Path, default=ROOT / "out/report.html")
     options = parser.parse_args()

@@ -53,7 +53,8 @@ export SPDKFAC_LINK=$rate${latency:+,$latency}
 export OMPI_MCA_btl=tcp,self OMPI_MCA_btl_tcp_if_include=lo OMPI_MCA_oob_tcp_if_include=lo
 export OMPI_MCA_pml=ob1  # others choose their own transport
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-# A packet on the loopback has up to 64 KiB; the bucket must hold some of them.
+# The bucket must hold a packet of the loopback, which has 64 KiB unless told otherwise. What it holds
+# passes for nothing after each pause, as in no network: packets of 16 KiB, and two of them.
 exec unshare --net bash -c '
   set -euo pipefail
   rate=$1 latency=$2
@@ -62,14 +63,14 @@ exec unshare --net bash -c '
     echo "with_link: $1" >&2
     exit 77
   }
-  ip link set lo up || unable "the loopback cannot be started; is the container allowed to?"
+  ip link set lo mtu 16384 up || unable "the loopback cannot be started; is the container allowed to?"
   parent=root
   if [[ -n $latency ]]; then
     tc qdisc add dev lo root handle 1: netem delay "$latency" limit 100000 ||
       unable "this kernel has no netem, which --latency needs; leave it out"
     parent="parent 1:"
   fi
-  tc qdisc add dev lo $parent tbf rate "$rate" burst 512kb latency 100ms ||
+  tc qdisc add dev lo $parent tbf rate "$rate" burst 32kb latency 100ms ||
     unable "tc cannot shape the loopback at $rate; does this kernel have tbf?"
   exec "$@"
 ' with_link "$rate" "$latency" "$@"

@@ -159,8 +159,10 @@ TEST(TraceJson, ReadsBackWhatWasAdded) {
   const auto two = trace.intern("two \"quoted\"");
   trace.add({0, one, Lane::kCompute, Category::kFactorComp, Seconds(0.25), Seconds(0.5)});
   trace.add({1, two, Lane::kChannel, Category::kInverseComm, Seconds(-0.125), Seconds(0)});
+  trace.add({1, one, Lane::kChannel, Category::kFactorComm, Seconds(0), Seconds(0.5), 1000});
   const Json json = to_json(trace);
   EXPECT_EQ(json.at(1), Json({1, "channel", "inverse_comm", "two \"quoted\"", -0.125, 0.0}));
+  EXPECT_EQ(json.at(2), Json({1, "channel", "factor_comm", "one", 0.0, 0.5, 1000}));
   const Trace back = parse_trace(JsonValue(json, "test"), 2);
   EXPECT_EQ(to_json(back), json);
   EXPECT_EQ(back.iteration(), Seconds(0.75));
@@ -180,6 +182,7 @@ TEST(TraceJson, RefusesWhatIsNoEvent) {
   EXPECT_THAT(error_of({{0, "disk", "ff_bp", "x", 0.0, 1.0}}), HasSubstr("events[0][1]"));
   EXPECT_THAT(error_of({{0, "compute", "tea", "x", 0.0, 1.0}}), HasSubstr("events[0][2]"));
   EXPECT_THAT(error_of({{0, "compute", "ff_bp", "x", 0.0, -1.0}}), HasSubstr("events[0][5]"));
+  EXPECT_THAT(error_of({{0, "channel", "ff_bp", "x", 0.0, 1.0, -1}}), HasSubstr("events[0][6]"));
 }
 
 TEST(TraceAppend, ShiftsTheEventsOfAnotherRank) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "calibrate/emulated_world.h"
+#include "spdkfac/base/check.h"
 
 namespace spdkfac {
 namespace {
@@ -29,12 +30,22 @@ TEST(RatesTogether, AreShares) {
   int advanced = 0;
   const Bench bench{link, c10::kCPU, [&] { ++advanced; }};
   const std::vector<Measurement> all_reduce{{1024, Seconds(support::kAlpha)}};
-  const RatesTogether rates = rates_together(bench, all_reduce, 2);
+  ContentionMeter meter(bench, all_reduce);
+  for (int round = 0; round < 3; ++round) meter.round();
+  const RatesTogether rates = meter.rates();
   for (const double rate : {rates.computation, rates.communication}) {
     EXPECT_GT(rate, 0.1);
     EXPECT_LE(rate, 1);
   }
-  EXPECT_EQ(static_cast<std::size_t>(advanced), contention_samples(2));
+  EXPECT_EQ(static_cast<std::size_t>(advanced), ContentionMeter::samples(3));
+}
+
+TEST(ContentionMeter, NeedsARoundBehindTheFirst) {
+  EmulatedLink link = support::emulated_world();
+  const std::vector<Measurement> all_reduce{{1024, Seconds(support::kAlpha)}};
+  ContentionMeter meter({link, c10::kCPU}, all_reduce);
+  meter.round();
+  EXPECT_THROW(meter.rates(), InternalError);
 }
 
 }  // namespace

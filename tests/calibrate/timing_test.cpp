@@ -17,12 +17,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-TEST(Median, OfOddAndEvenCounts) {
-  EXPECT_EQ(median({3, 1, 2}), 2);
-  EXPECT_EQ(median({4, 1, 2, 3}), 2.5);
-  EXPECT_EQ(median({7}), 7);
-}
-
 TEST(Measure, GoesOverAllTasksInRoundsOfDifferentOrder) {
   const auto world = support::world();
   std::string order;

@@ -81,6 +81,65 @@ TEST(JoinedTraces, AMessageNeverTakesLessThanNoTime) {
   EXPECT_EQ(all.events()[0].end(), Seconds(1.5));
 }
 
+void add_message(Trace& trace, double start, double end, std::int64_t elements) {
+  trace.add({.rank = 0,
+             .name = trace.intern("message"),
+             .lane = Lane::kChannel,
+             .category = Category::kFactorComm,
+             .start = Seconds(start),
+             .duration = Seconds(end - start),
+             .elements = elements});
+}
+
+// A start-up counts as 4096 elements. The first two end at 3 s and began to travel at 0: 12288 of
+// 16384 elements, with start-ups, are the first. The third is as fast as they are, on its own.
+TEST(JoinedTraces, MessagesThatEndTogetherShareTheTime) {
+  Trace trace;
+  add_message(trace, 0, 3, 8192);
+  add_message(trace, 3, 3, 0);
+  add_message(trace, 3, 6, 12288);
+  const Trace all = joined({trace}, {Seconds(0)});
+  ASSERT_EQ(all.events().size(), 3U);
+  EXPECT_DOUBLE_EQ(all.events()[0].end().value(), 3 * 12288.0 / 16384);
+  EXPECT_DOUBLE_EQ(all.events()[1].start.value(), 3 * 12288.0 / 16384);
+  EXPECT_DOUBLE_EQ(all.events()[1].end().value(), 3);
+  EXPECT_DOUBLE_EQ(all.events()[2].start.value(), 3);
+  EXPECT_DOUBLE_EQ(all.events()[2].end().value(), 6);
+}
+
+// One that began when the one before was over did not travel beside it, however fast it is.
+TEST(JoinedTraces, AMessageBehindAPauseHasItsOwnTime) {
+  Trace trace;
+  add_message(trace, 0, 3, 8192);
+  add_message(trace, 3.5, 3.6, 8192);
+  const Trace all = joined({trace}, {Seconds(0)});
+  EXPECT_DOUBLE_EQ(all.events()[0].end().value(), 3);
+  EXPECT_DOUBLE_EQ(all.events()[1].start.value(), 3.5);
+  EXPECT_DOUBLE_EQ(all.events()[1].end().value(), 3.6);
+}
+
+// The third ends so soon that it has travelled beside both, which by themselves look right.
+TEST(JoinedTraces, SharingGoesBackAsFarAsItMust) {
+  Trace trace;
+  add_message(trace, 0, 10, 12288);  // with start-ups 4, 1 and 11 of 16 parts of 14 s
+  add_message(trace, 10, 14, 0);
+  add_message(trace, 14, 14, 40960);
+  const Trace all = joined({trace}, {Seconds(0)});
+  EXPECT_DOUBLE_EQ(all.events()[0].end().value(), 3.5);
+  EXPECT_DOUBLE_EQ(all.events()[1].end().value(), 4.375);
+  EXPECT_DOUBLE_EQ(all.events()[2].end().value(), 14);
+}
+
+// Where start-ups take most of the time, a larger message is faster without travelling beside.
+TEST(JoinedTraces, MessagesOfEqualTimesKeepThem) {
+  Trace trace;
+  add_message(trace, 0, 2, 1);
+  add_message(trace, 2, 4, 1'000'000);
+  const Trace all = joined({trace}, {Seconds(0)});
+  EXPECT_DOUBLE_EQ(all.events()[0].end().value(), 2);
+  EXPECT_DOUBLE_EQ(all.events()[1].end().value(), 4);
+}
+
 TEST(JoinedTraces, RanksHaveTheSameMessages) {
   std::vector<Trace> ranks(2);
   add(ranks[0], "message", Lane::kChannel, Category::kFactorComm, 0, 1);

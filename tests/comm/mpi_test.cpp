@@ -44,6 +44,31 @@ TEST_F(Mpi, DestructionEndsWhatIsUnderWay) {
   }
 }
 
+// Sums of all sizes at once, larger than what travels at a time and smaller, between other
+// operations: pieces of one must not be taken for those of another.
+TEST_F(Mpi, ManySumsUnderWayDoNotMix) {
+  const int rank = world()->rank();
+  const int size = world()->size();
+  const std::vector<std::int64_t> sizes{1, 70'000, 300'000, 0, 65'536, 1'000'000, 12'345};
+  std::vector<Work> works;
+  std::vector<at::Tensor> sums;
+  std::vector<at::Tensor> copies;
+  for (int i = 0; i < 14; ++i) {
+    const std::int64_t elements = sizes[static_cast<std::size_t>(i) % sizes.size()];
+    sums.push_back(numbers::of_rank(rank, elements, at::kFloat, i));
+    works.push_back(world()->all_reduce_async(sums.back(), "sum"));
+    copies.push_back(numbers::of_rank(rank, 1000, at::kFloat, i));
+    works.push_back(world()->broadcast_async(copies.back(), i % size, "copy"));
+  }
+  for (Work& work : works) work.wait();
+  for (int i = 0; i < 14; ++i) {
+    const auto index = static_cast<std::size_t>(i);
+    const std::int64_t elements = sizes[index % sizes.size()];
+    EXPECT_TRUE(at::equal(sums[index], numbers::sum(size, elements, at::kFloat, i))) << i;
+    EXPECT_TRUE(at::equal(copies[index], numbers::of_rank(i % size, 1000, at::kFloat, i))) << i;
+  }
+}
+
 TEST_F(Mpi, AnotherCommunicatorFollowsTheFirst) {
   for (int round = 0; round < 5; ++round) {
     const auto comm = world_with({});

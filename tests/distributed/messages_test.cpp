@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "distributed/ranks_fixture.h"
+#include "spdkfac/base/check.h"
 #include "spdkfac/base/error.h"
+#include "spdkfac/comm/agreement.h"
 #include "spdkfac/comm/recording_communicator.h"
 #include "spdkfac/sim/simulator.h"
 
@@ -119,6 +121,40 @@ TEST(Messages, WaitForTheStepWhileLayersAreTimed) {
     kfac.step(kRankRate);
     EXPECT_GE(recording->records().size(), sent) << "step " << step;
   }
+}
+
+// Layers may be timed again in the middle of a run; steps in between do not count.
+TEST(Messages, WaitAgainWhenLayersAreTimedAgain) {
+  if (world()->size() == 1) GTEST_SKIP() << "one rank sends nothing";
+  RankRun run;
+  run.algorithm = "lw-none";
+  const auto recording = std::make_shared<RecordingCommunicator>(world());
+  RankNet model = seeded_net();
+  Preconditioner kfac(*model, run.kfac, distribution_of(run, recording));
+  std::mt19937 random(1);
+  train_step(model, kfac, run, world()->rank(), 0, random);
+  EXPECT_FALSE(kfac.model().layers.front().times.has_value());
+  EXPECT_THROW(kfac.timed_model(), InternalError);
+  const std::string plan = kfac.plan()->digest();
+  for (std::int64_t step = 1; step < 5; ++step) {
+    const bool timed = step % 2 == 1;
+    kfac.time_layers(timed);
+    recording->clear();
+    model->zero_grad();
+    rank_loss(model, rank_batch(world()->rank(), step)).backward();
+    const std::size_t sent = kfac.plan()->messages.size();
+    EXPECT_EQ(recording->records().size(), timed ? 0 : sent) << "step " << step;
+    kfac.step(kRankRate);
+  }
+  const ModelSpec timed = kfac.timed_model();
+  ASSERT_EQ(timed.layers.size(), kfac.model().layers.size());
+  for (const LayerSpec& layer : timed.layers) {
+    ASSERT_TRUE(layer.times.has_value()) << layer.name;
+    EXPECT_GT(layer.times->backward, Seconds(0)) << layer.name;
+    EXPECT_GT(layer.times->factor_g, Seconds(0)) << layer.name;
+  }
+  require_same(*world(), "the times of layers", to_json(timed).dump());
+  EXPECT_EQ(kfac.plan()->digest(), plan);  // it is for predictions alone
 }
 
 TEST(Messages, OfTheBulkScheduleLeaveInTheStep) {

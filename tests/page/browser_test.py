@@ -222,7 +222,7 @@ class TimelineTest(BrowserTest):
     def test_hovering_tells_the_event_and_dragging_zooms(self) -> None:
         trace = {"model": "tiny", "world": 1, "algorithm": "auto", "label": "auto", "measured": [
             [0, "compute", "inverse_comp", "inverse <7>", 0.0, 0.2],
-            [0, "channel", "inverse_comm", "broadcast 7", 0.2, 0.05]]}
+            [0, "channel", "inverse_comm", "broadcast 7", 0.2, 0.05, 1234]]}
         record = sample.record("iteration", "emulated", runs=[], traces=[trace])
         self.open(self.make("hover", {"r": record}), WIDE)
         self.find()
@@ -234,6 +234,10 @@ class TimelineTest(BrowserTest):
         self.browser.wait(f"{said}.length > 0")
         self.assertEqual(self.browser.evaluate(said)[-4:],
                          ["inverse <7>", "InverseComp", "start 0 s", "duration 200 ms"])
+        for step in range(2):
+            self.browser.mouse("Moved", *self.middle(1))
+        self.browser.wait(f"{said}.includes('InverseComm')")
+        self.assertIn("broadcast 7, 1\u202f234 elements", self.browser.evaluate(said))
         self.browser.drag(x - 50, y, 100)
         shown = f"document.getElementById('{self.id}').layout.xaxis.range"
         self.browser.wait(f"{shown}[0] > 50 && {shown}[1] < 150")

@@ -70,6 +70,9 @@ FIELDS: list[Case] = [
     ("iteration", ("traces", 0, "predicted", 5), [0, "compute", "ff_bp", "x", 0],
      "traces[0].predicted[5]: must be a list of 6 values ([0, \"compute\", \"ff_bp\", \"x\", 0]); "
      "write […]"),
+    ("iteration", ("traces", 0, "predicted", 5), [0, "channel", "grad_comm", "x", 0, 1, 1.5],
+     "traces[0].predicted[5][6]: must be a whole number of at least 0 (1.5); "
+     "write the elements of the message"),
     ("iteration", ("traces", 0, "measured", 5, 1), "wire",
      "traces[0].measured[5][1]: is unknown (\"wire\"); write compute or channel"),
     ("iteration", ("traces", 0, "measured", 5, 2), "tea",

@@ -55,6 +55,7 @@ struct TraceEvent {
   Category category = Category::kForwardBackward;
   Seconds start;
   Seconds duration;
+  std::int64_t elements = 0;  // of a message, where it is known
 
   Seconds end() const { return start + duration; }
 };
@@ -102,7 +103,8 @@ class Trace {
   std::unordered_map<std::string, std::uint32_t> name_index_;
 };
 
-// One event as a list: rank, lane, category, name, start, duration (docs/records.md).
+// One event as a list: rank, lane, category, name, start, duration, and the elements of a message
+// (docs/records.md).
 Json to_json(const Trace& trace);
 // What to_json() gave. Its iteration is the end of the last event.
 Trace parse_trace(const JsonValue& events, int world);

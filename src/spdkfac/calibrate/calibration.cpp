@@ -113,12 +113,12 @@ Calibration calibrate(Communicator& communicator, c10::Device device,
   const ComputeStage computation(bench,
                                  inverse_grid(kSmallestDim, options.max_dim, options.dim_ratio),
                                  options.batch, options.repetitions, options.budget);
-  const int rounds = 2 * options.repetitions;  // of what is a difference of times, and so noisier
+  const int rounds = 1 + 2 * options.repetitions;  // of what is a difference, and so noisier
   Seconds estimate = computation.estimate();
   std::size_t samples = computation.samples();
   if (collectives) {
-    estimate += collectives->estimate() + contention_estimate(rounds);
-    samples += collectives->samples() + contention_samples(rounds);
+    estimate += collectives->estimate() + ContentionMeter::estimate(rounds);
+    samples += collectives->samples() + ContentionMeter::samples(rounds);
   }
   if (observer.begin) observer.begin(estimate, samples);
   bench.advance = observer.advance;
@@ -133,7 +133,9 @@ Calibration calibrate(Communicator& communicator, c10::Device device,
       fits.push_back(fit_collective_times(times));
       cost_of(costs, times.operation) = fits.back().chosen();
     }
-    rates = rates_together(bench, fits.front().measured.times, rounds);
+    ContentionMeter contention(bench, fits.front().measured.times);
+    for (int round = 0; round < rounds; ++round) contention.round();
+    rates = contention.rates();
   }
   const ComputeTimes times = computation.measure();
   costs.compute = times.rates;

@@ -5,10 +5,13 @@
 #include <chrono>
 #include <cmath>
 #include <deque>
+#include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 
 #include "spdkfac/base/check.h"
+#include "spdkfac/base/median.h"
 #include "spdkfac/comm/exchange.h"
 
 namespace spdkfac {
@@ -156,35 +159,51 @@ double rate_while_busy(Seconds alone, Seconds together, Seconds busy) {
   return std::clamp(rate, kSlowestRate, 1.0);
 }
 
-Seconds contention_estimate(int repetitions) {
-  return Seconds(4 * kLoopSeconds * (repetitions + 1));
-}
+class ContentionMeter::Impl {
+ public:
+  Impl(const Bench& bench, std::span<const Measurement> all_reduce)
+      : bench_(bench), products_(bench.device), loop_(choose_loop(bench, products_, all_reduce)) {}
 
-std::size_t contention_samples(int repetitions) {
-  return 3 * static_cast<std::size_t>(repetitions + 1);
-}
-
-RatesTogether rates_together(const Bench& bench, std::span<const Measurement> all_reduce,
-                             int repetitions) {
-  SPDKFAC_CHECK(!all_reduce.empty() && repetitions >= 1, "nothing to keep the channel busy with");
-  Products products(bench.device);
-  const Loop loop = choose_loop(bench, products, all_reduce);
-  const Loop only_products{.products = loop.products};
-  const Loop only_messages{.products = 0, .messages = loop.messages, .elements = loop.elements};
-  std::vector<double> computation;
-  std::vector<double> communication;
-  for (int round = -1; round < repetitions; ++round) {  // the first is left out
-    const Seconds computing = run_loop(bench, products, only_products).products;
-    const Seconds sending = run_loop(bench, products, only_messages).messages;
-    const LoopTimes both = run_loop(bench, products, loop);
-    const Seconds together = std::min(both.products, both.messages);
-    if (round < 0) continue;
-    computation.push_back(rate_while_busy(computing, both.products, together));
-    communication.push_back(rate_while_busy(sending, both.messages, together));
+  void round() {
+    const Loop only_products{.products = loop_.products};
+    const Loop only_messages{.products = 0, .messages = loop_.messages, .elements = loop_.elements};
+    const Seconds computing = run_loop(bench_, products_, only_products).products;
+    const Seconds sending = run_loop(bench_, products_, only_messages).messages;
+    const LoopTimes both = run_loop(bench_, products_, loop_);
+    // Ranks that share a core are not through at the same time; all are when the last one is.
+    const std::vector<double> last = largest_of_ranks(
+        bench_.communicator, bench_.device,
+        {computing.value(), sending.value(), both.products.value(), both.messages.value()});
+    if (!std::exchange(warm_, true)) return;
+    const Seconds together(std::min(last[2], last[3]));
+    computation_.push_back(rate_while_busy(Seconds(last[0]), Seconds(last[2]), together));
+    communication_.push_back(rate_while_busy(Seconds(last[1]), Seconds(last[3]), together));
   }
-  const std::vector<double> lost = largest_of_ranks(bench.communicator, bench.device,
-                                                    {-median(computation), -median(communication)});
-  return {-lost[0], -lost[1]};
+
+  RatesTogether rates() const {
+    SPDKFAC_CHECK(!computation_.empty(), "no round but the first");
+    return {median(computation_), median(communication_)};
+  }
+
+ private:
+  Bench bench_;
+  Products products_;
+  Loop loop_;
+  bool warm_ = false;
+  std::vector<double> computation_;
+  std::vector<double> communication_;
+};
+
+ContentionMeter::ContentionMeter(const Bench& bench, std::span<const Measurement> all_reduce) {
+  SPDKFAC_CHECK(!all_reduce.empty(), "nothing to keep the channel busy with");
+  impl_ = std::make_unique<Impl>(bench, all_reduce);
 }
+ContentionMeter::~ContentionMeter() = default;
+
+void ContentionMeter::round() { impl_->round(); }
+RatesTogether ContentionMeter::rates() const { return impl_->rates(); }
+
+Seconds ContentionMeter::estimate(int rounds) { return Seconds(4 * kLoopSeconds * rounds); }
+std::size_t ContentionMeter::samples(int rounds) { return 3 * static_cast<std::size_t>(rounds); }
 
 }  // namespace spdkfac

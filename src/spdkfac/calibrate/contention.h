@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+#include <memory>
 #include <span>
 
 #include "spdkfac/calibrate/timing.h"
@@ -14,14 +16,27 @@ struct RatesTogether {
   double communication = 1;  // of all-reduces while ranks compute
 };
 
-// Medians of `repetitions` rounds of three loops: products alone, messages alone, both together; of
-// the rank that loses most; the same on all ranks. `all_reduce`: measured before, sizes increasing.
-RatesTogether rates_together(const Bench& bench, std::span<const Measurement> all_reduce,
-                             int repetitions);
+// Measures them in rounds of three loops: products alone, messages alone, both together. All ranks
+// do so together.
+class ContentionMeter {
+ public:
+  // `all_reduce`: what messages take, sizes increasing.
+  ContentionMeter(const Bench& bench, std::span<const Measurement> all_reduce);
+  ~ContentionMeter();
 
-// About how long that takes, and for how many samples it advances the bench.
-Seconds contention_estimate(int repetitions);
-std::size_t contention_samples(int repetitions);
+  // The first is for warming up.
+  void round();
+  // Medians of the rounds, each by the rank that is last; the same on all ranks.
+  RatesTogether rates() const;
+
+  // About how long so many rounds take, and for how many samples they advance the bench.
+  static Seconds estimate(int rounds);
+  static std::size_t samples(int rounds);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 // What takes `alone` seconds takes `together` seconds when something else goes on beside it for the
 // first `busy` of them: in those, work is done at this rate.

@@ -9,7 +9,7 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "spdkfac/base/check.h"
+#include "spdkfac/base/median.h"
 #include "spdkfac/comm/exchange.h"
 
 namespace spdkfac {
@@ -96,13 +96,6 @@ std::vector<Seconds> measure(const Bench& bench, std::span<const Task> tasks, in
 
 std::vector<Seconds> measure_once(const Bench& bench, std::span<const Task> tasks) {
   return measure_rounds(bench, tasks, /*skipped=*/0, 1);
-}
-
-double median(std::vector<double> values) {
-  SPDKFAC_CHECK(!values.empty(), "a median of nothing");
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
 }  // namespace spdkfac

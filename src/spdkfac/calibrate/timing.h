@@ -49,6 +49,4 @@ std::vector<Seconds> measure(const Bench& bench, std::span<const Task> tasks, in
 // One sample of each without a round before, for estimates.
 std::vector<Seconds> measure_once(const Bench& bench, std::span<const Task> tasks);
 
-double median(std::vector<double> values);
-
 }  // namespace spdkfac

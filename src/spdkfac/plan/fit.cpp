@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/base/median.h"
 
 namespace spdkfac {
 namespace {
@@ -139,12 +140,6 @@ FitQuality inverse_quality(std::span<const Measurement> measurements, const Inve
   return quality_of(measurements, [&](double size) {
     return inverse_time(cost, static_cast<std::int64_t>(std::llround(size)));
   });
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
 }  // namespace

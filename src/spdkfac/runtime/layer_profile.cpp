@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "spdkfac/base/check.h"
+#include "spdkfac/base/median.h"
 #include "spdkfac/comm/exchange.h"
 
 namespace spdkfac {
@@ -204,9 +205,7 @@ double slowest_rank(const std::vector<LayerTimes>& means, const std::vector<Rank
   }
   std::erase(slowest, 0);
   if (slowest.empty()) return 1;
-  std::sort(slowest.begin(), slowest.end());
-  const std::size_t middle = slowest.size() / 2;
-  return slowest.size() % 2 == 1 ? slowest[middle] : (slowest[middle - 1] + slowest[middle]) / 2;
+  return median(std::move(slowest));
 }
 
 }  // namespace

@@ -65,6 +65,8 @@ class Preconditioner::Impl {
   KfacMemory memory() const;
   std::optional<Plan> plan(StepKind kind) const;
   const ModelSpec& model() const { return model_; }
+  void time_layers(bool on);
+  ModelSpec timed_model();
 
   const KfacOptions options;
   const std::vector<TrackedLayer> layers;
@@ -87,6 +89,7 @@ class Preconditioner::Impl {
   void make_first_plan();
   void make_plan_again();
   void adopt_plan();
+  void set_timing(bool on);
   void scale_gradients(const at::Tensor& inner, double learning_rate);
 
   Distribution distribution_;
@@ -96,13 +99,14 @@ class Preconditioner::Impl {
   std::function<at::Tensor()> loss_scale_;  // null: 1
   std::int64_t steps_ = 0;
   std::map<StepKind, KfacCounters> counted_;  // what a step of a kind adds, without its events
-  bool profiled_ = false;
+  std::int64_t steps_seen_ = 0;               // by this object, which may have been loaded
   FactorBank bank_;
   std::unique_ptr<StepSchedule> schedule_;  // null: this process alone
   CallLog calls_;                           // of the first step
   ModelSpec model_;
   std::map<StepKind, Plan> plans_;
   std::optional<LayerProfile> profile_;
+  bool timing_ = false;  // the coming step is added to the profile
   std::unique_ptr<GradientHooks> gradient_hooks_;
   std::shared_ptr<Sink> sink_;
   std::optional<Capture> capture_;
@@ -113,7 +117,7 @@ class Preconditioner::Impl::Sink : public CaptureSink, public std::enable_shared
   explicit Sink(Impl& owner) : owner_(&owner) {}
 
   bool wants(std::size_t) override {
-    return owner_->factors_due() || owner_->unplanned() || owner_->profile_;
+    return owner_->factors_due() || owner_->unplanned() || owner_->timing_;
   }
 
   std::function<void(const at::Tensor&)> on_call(std::size_t layer, const LayerUse& use,
@@ -136,7 +140,7 @@ class Preconditioner::Impl::Sink : public CaptureSink, public std::enable_shared
   // Takes in a call or a gradient, where factors are due, and tells those who wait for it.
   template <class Take>
   void visit(std::size_t layer, FactorSide side, at::Device device, const Take& take) {
-    std::optional<LayerProfile>& profile = owner_->profile_;
+    LayerProfile* profile = owner_->timing_ ? &*owner_->profile_ : nullptr;
     if (profile) profile->visit_begins(layer, side, device);
     StepSchedule* schedule = owner_->schedule_.get();
     if (owner_->factors_due()) take(schedule && schedule->holds());
@@ -200,7 +204,7 @@ void Preconditioner::Impl::step(double learning_rate) {
   const c10::NoGradGuard no_grad;
   trace.passes_end(device());
   if (unplanned()) make_first_plan();
-  if (profile_) profile_->step_ends(device());
+  if (timing_) profile_->step_ends(device());
   const KfacCounters before = bank_.counters();
   const std::vector<at::Tensor> all = alone() ? step_alone() : schedule_->exchange();
   bank_.clear();
@@ -211,7 +215,7 @@ void Preconditioner::Impl::step(double learning_rate) {
   if (!inner.empty()) {
     const StepTrace::Span span(trace, Category::kPrecondition, "clip", "", device());
     std::optional<TimeMark> begin;
-    if (profile_) begin = TimeMark::now(device());
+    if (timing_) begin = TimeMark::now(device());
     scale_gradients(at::stack(inner).to(at::kDouble).sum(), learning_rate);
     if (begin) profile_->clipped(std::move(*begin), TimeMark::now(device()));
   }
@@ -221,14 +225,9 @@ void Preconditioner::Impl::step(double learning_rate) {
   bank_.counters().steps = steps_;
   if (schedule_) {
     schedule_->end();
-    if (profile_ && static_cast<std::int64_t>(profile_->steps()) == distribution_.profile_steps) {
-      make_plan_again();
-    } else if (!profiled_ && distribution_.profile_steps > 0) {  // the first step is for warming up
-      profiled_ = true;
-      profile_.emplace(layers.size());
-      bank_.set_profile(&*profile_);
-      schedule_->set_quiet(true);  // what messages take from computation is in the cost model
-    }
+    if (steps_seen_ == distribution_.profile_steps && steps_seen_ > 0) make_plan_again();
+    // The first step is for warming up.
+    if (steps_seen_++ == 0 && distribution_.profile_steps > 0) set_timing(true);
     schedule_->begin(kind());
   }
   trace.next_step(device());
@@ -324,16 +323,36 @@ void Preconditioner::Impl::make_first_plan() {
 }
 
 void Preconditioner::Impl::make_plan_again() {
-  const RankProfile mine = profile_->result(model_.layers, calls_.order());
-  bank_.set_profile(nullptr);
-  schedule_->set_quiet(false);
+  set_timing(false);
+  model_ = timed_model();
   profile_.reset();
+  adopt_plan();
+}
+
+// Messages wait meanwhile: what they take from computation is in the cost model.
+void Preconditioner::Impl::set_timing(bool on) {
+  timing_ = on;
+  if (on && !profile_) profile_.emplace(layers.size());
+  bank_.set_profile(on ? &*profile_ : nullptr);
+  schedule_->set_quiet(on);
+}
+
+void Preconditioner::Impl::time_layers(bool on) {
+  SPDKFAC_CHECK(schedule_ && schedule_->planned(), "layers are timed once there is a plan");
+  set_timing(on);
+  schedule_->begin(kind());
+}
+
+ModelSpec Preconditioner::Impl::timed_model() {
+  SPDKFAC_CHECK(profile_ && profile_->steps() > 0, "no step in which layers were timed");
+  const RankProfile mine = profile_->result(model_.layers, calls_.order());
   const std::vector<LayerTimes> times =
       joined_times(profiles_of_ranks(mine, *distribution_.communicator, device()));
+  ModelSpec model = model_;
   for (std::size_t layer = 0; layer < times.size(); ++layer) {
-    model_.layers[layer].times = times[layer];
+    model.layers[layer].times = times[layer];
   }
-  adopt_plan();
+  return model;
 }
 
 void Preconditioner::Impl::adopt_plan() {
@@ -531,6 +550,8 @@ const KfacOptions& Preconditioner::options() const { return impl_->options; }
 std::optional<Plan> Preconditioner::plan(StepKind kind) const { return impl_->plan(kind); }
 
 const ModelSpec& Preconditioner::model() const { return impl_->model(); }
+void Preconditioner::time_layers(bool on) { impl_->time_layers(on); }
+ModelSpec Preconditioner::timed_model() { return impl_->timed_model(); }
 
 void Preconditioner::start_trace() { impl_->trace.restart(impl_->layers.front().weight.device()); }
 

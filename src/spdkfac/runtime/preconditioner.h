@@ -87,6 +87,11 @@ class Preconditioner {
   std::optional<Plan> plan(StepKind kind = StepKind::kFull) const;
   // The layers that the plan is for, with measured times once there are some.
   const ModelSpec& model() const;
+  // With several ranks, between steps: whether layers are timed in the coming ones, as in those
+  // before the plan is made again. Messages wait meanwhile, so such steps are slower.
+  void time_layers(bool on);
+  // The layers with what they took in these steps, the same on all ranks, which all call it.
+  ModelSpec timed_model();
   // What the last step did, with options.trace: everything since the step before, or since
   // start_trace().
   void start_trace();

@@ -387,7 +387,8 @@ void StepSchedule::prepare_exchange(std::size_t index) {
     const FactorState& state = bank_.state(bank_layer(factor.layer)).factor(factor.side);
     if (root) pack_upper(state.inverse->value, exchanged.buffer);
   }
-  exchanged.name = fmt::format("broadcast {} {}", exchange.gradients ? "gradient" : "inverse",
+  const char* what = factor.side == FactorSide::kA ? "inverse A" : "inverse G";
+  exchanged.name = fmt::format("broadcast {} {}", exchange.gradients ? "gradient of" : what,
                                bank_.state(bank_layer(factor.layer)).layer().name);
   exchanged_.push_back(std::move(exchanged));
 }
@@ -489,10 +490,12 @@ void StepSchedule::discard() {
 void StepSchedule::record_channel() {
   const MessagePipeline& pipeline = *step().pipeline;
   for (std::size_t index = 0; index < pipeline.size(); ++index) {
-    trace_.add_channel(step().categories[index], pipeline.name(index), pipeline.work(index).span());
+    trace_.add_channel(step().categories[index], pipeline.name(index),
+                       pipeline.message(index).elements, pipeline.work(index).span());
   }
   for (const Exchanged& exchanged : exchanged_) {
-    trace_.add_channel(Category::kInverseComm, exchanged.name, exchanged.work.span());
+    trace_.add_channel(Category::kInverseComm, exchanged.name, exchanged.step->elements,
+                       exchanged.work.span());
   }
 }
 

@@ -45,9 +45,11 @@ StepTrace::Span::~Span() {
     trace_->current_.events.back().end = TimeMark::now(device_);
 }
 
-void StepTrace::add_channel(Category category, const std::string& name,
+void StepTrace::add_channel(Category category, const std::string& name, std::int64_t elements,
                             const std::optional<OperationSpan>& span) {
-  if (enabled_ && span && current_.begin) current_.channel.push_back({category, name, *span});
+  if (enabled_ && span && current_.begin) {
+    current_.channel.push_back({category, name, elements, *span});
+  }
 }
 
 // In order of time; those that share the channel for a while are cut, for a lane holds one at a
@@ -70,7 +72,8 @@ void StepTrace::add_channel_events(Trace& trace) const {
                .lane = Lane::kChannel,
                .category = event.category,
                .start = start,
-               .duration = end - start});
+               .duration = end - start,
+               .elements = event.elements});
     now = end;
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -56,7 +57,7 @@ class StepTrace {
   };
 
   // An operation of this rank's communicator; nothing where its times are not known.
-  void add_channel(Category category, const std::string& name,
+  void add_channel(Category category, const std::string& name, std::int64_t elements,
                    const std::optional<OperationSpan>& span);
 
   // When it began, on this host's clock.
@@ -77,6 +78,7 @@ class StepTrace {
   struct ChannelEvent {
     Category category;
     std::string name;
+    std::int64_t elements;
     OperationSpan span;
   };
   struct Step {

@@ -175,14 +175,16 @@ class Simulator {
   }
 
   // A collective that starts when the last worker has come to it.
-  Seconds carry(Seconds ready, Seconds alone, Category category, std::uint32_t label) {
+  Seconds carry(Seconds ready, Seconds alone, Category category, std::uint32_t label,
+                std::int64_t elements) {
     if (looks_ahead_) return ready;
     const Seconds start = std::max(ready, channel_.free_at());
     const Seconds duration = beside_computation(start, alone);
     const Interval interval = channel_.carry(start, duration);
     if (options_.trace && duration > Seconds(0)) {
       for (int rank = 0; rank < plan_.world; ++rank) {
-        result_.trace.add({rank, label, Lane::kChannel, category, interval.start, duration});
+        result_.trace.add(
+            {rank, label, Lane::kChannel, category, interval.start, duration, elements});
       }
     }
     return interval.end;
@@ -267,7 +269,8 @@ class Simulator {
         advance(worker, release);
         ready = std::max(ready, workers_[worker].stream_ends[release]);
       }
-      carry(ready, time_of(message), category_of(message, model_), name(describe(message)));
+      carry(ready, time_of(message), category_of(message, model_), name(describe(message)),
+            message.elements);
     }
     for (std::size_t worker = 0; worker < workers_.size(); ++worker) {
       advance(worker, stream_.tasks.size() - 1);
@@ -299,8 +302,8 @@ class Simulator {
   void exchange_traces() {
     for (const Message& message : plan_.messages) {
       if (!is_trace(message)) continue;
-      const Seconds arrived =
-          carry(last_worker(), time_of(message), Category::kFactorComm, name(describe(message)));
+      const Seconds arrived = carry(last_worker(), time_of(message), Category::kFactorComm,
+                                    name(describe(message)), message.elements);
       for (Worker& worker : workers_) worker.clock.wait_until(arrived);
     }
   }
@@ -326,8 +329,9 @@ class Simulator {
     const Seconds work =
         host() + costs_.overheads.pack_per_element * static_cast<double>(step.elements);
     compute_everywhere(work, Category::kInverseComp, factor_name("pack inverse", factor));
-    const Seconds arrived = carry(last_worker(), costs_.broadcast.time(step.elements, step.tensors),
-                                  Category::kInverseComm, factor_name("broadcast inverse", factor));
+    const Seconds arrived =
+        carry(last_worker(), costs_.broadcast.time(step.elements, step.tensors),
+              Category::kInverseComm, factor_name("broadcast inverse", factor), step.elements);
     if (!looks_ahead_) arrivals_.emplace_back(step.last, arrived);
   }
 
@@ -341,7 +345,7 @@ class Simulator {
     const int layer = plan_.factors[step.last].layer;
     compute_everywhere(host(), Category::kPrecondition, layer_name("post gradient of", layer));
     carry(last_worker(), costs_.broadcast.time(step.elements, step.tensors), Category::kInverseComm,
-          layer_name("broadcast gradient of", layer));
+          layer_name("broadcast gradient of", layer), step.elements);
   }
 
   void invert_and_exchange() {

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/calibrate/calibration.h"
+#include "spdkfac/calibrate/contention.h"
 #include "spdkfac/calibrate/machine.h"
 #include "spdkfac/cli/bench/rank_traces.h"
 #include "spdkfac/cli/bench/run_bench.h"
@@ -22,6 +24,9 @@
 
 namespace spdkfac::cli {
 namespace {
+
+// Of the messages that computation is measured beside, in elements.
+constexpr std::int64_t kLargestMessage = 1 << 22;
 
 // What one variant did in the steps that count.
 struct Samples {
@@ -75,9 +80,31 @@ CategoryTimes medians(const std::vector<CategoryTimes>& samples) {
   return result;
 }
 
+// Layers are timed before every second step that counts: machines change their speed, and what a
+// prediction is made of should be as old as what it is held against.
+constexpr std::int64_t kStepsPerTimedStep = 1;
+
+void time_layers(Contestant& contestant, const Batch& batch) {
+  contestant.trainee->kfac().time_layers(true);
+  contestant.trainee->step(batch);
+  contestant.trainee->kfac().time_layers(false);
+}
+
+// Keeps measuring what computation and messages take from each other, between the steps. None where
+// messages take nothing from a rank, as on an emulated link.
+std::optional<ContentionMeter> make_meter(const Setup& setup) {
+  if (setup.ranks.alone()) return std::nullopt;
+  std::vector<Measurement> all_reduce;
+  for (std::int64_t elements = kSmallestMessage; elements <= kLargestMessage; elements *= 2) {
+    all_reduce.push_back({static_cast<double>(elements), setup.costs.all_reduce.time(elements)});
+  }
+  return std::optional<ContentionMeter>(
+      std::in_place, Bench{*setup.ranks.communicator(), setup.device}, all_reduce);
+}
+
 // One step of each in turn; the first ones, in which plans are made and made again, do not count.
-std::vector<Samples> take_turns(const std::vector<Contestant>& contestants,
-                                const BenchSetting& setting, const Setup& setup) {
+std::vector<Samples> take_turns(std::vector<Contestant>& contestants, const BenchSetting& setting,
+                                const Setup& setup, std::optional<ContentionMeter>& meter) {
   const Ranks& ranks = setup.ranks;
   // One step to warm up, those that are measured for the plan, one to get used to the new plan.
   const std::int64_t warmup = setup.profile_steps + 2;
@@ -92,8 +119,12 @@ std::vector<Samples> take_turns(const std::vector<Contestant>& contestants,
     for (std::size_t i = 0; i < contestants.size(); ++i) {
       const Communicator& communicator = *contestants[i].communicator;
       Preconditioner& kfac = contestants[i].trainee->kfac();
-      const double sent = communicator.traffic().sent;
       ranks.communicator()->barrier("start of a step");
+      if (step >= warmup && (step - warmup) % kStepsPerTimedStep == 0) {
+        time_layers(contestants[i], batch);
+        ranks.communicator()->barrier("start of a step");
+      }
+      const double sent = communicator.traffic().sent;
       const double seconds = contestants[i].trainee->step(batch);
       if (step < warmup) continue;
       samples[i].seconds.push_back(seconds);
@@ -103,9 +134,29 @@ std::vector<Samples> take_turns(const std::vector<Contestant>& contestants,
       samples[i].factor_messages.push_back(factor_messages(trace).value());
       samples[i].last = std::move(trace);
     }
+    if (meter && step + 1 >= warmup) meter->round();
     if (progress) progress->advance();
   }
   return samples;
+}
+
+// The layers as each contestant has timed them. Passes are the same whatever the algorithm: they
+// are set to the mean of all contestants, which varies less.
+std::vector<ModelSpec> timed_models(const std::vector<Contestant>& contestants) {
+  std::vector<ModelSpec> models;
+  for (const Contestant& contestant : contestants) {
+    models.push_back(contestant.trainee->kfac().timed_model());
+  }
+  for (const auto pass : {&LayerTimes::forward, &LayerTimes::backward}) {
+    for (std::size_t layer = 0; layer < models.front().layers.size(); ++layer) {
+      Seconds sum;
+      for (const ModelSpec& model : models) sum += model.layers[layer].times.value().*pass;
+      for (ModelSpec& model : models) {
+        model.layers[layer].times.value().*pass = sum / static_cast<double>(models.size());
+      }
+    }
+  }
+  return models;
 }
 
 RunTimes run_times(const Ranks& ranks, const Samples& samples) {
@@ -135,11 +186,23 @@ void measure_model(const Experiment& experiment, const BenchSetting& setting, co
   for (const Variant& variant : experiment.variants) {
     contestants.push_back(make_contestant(variant, setting, setup));
   }
-  std::vector<Samples> samples = take_turns(contestants, setting, setup);
+  std::optional<ContentionMeter> meter = make_meter(setup);
+  std::vector<Samples> samples = take_turns(contestants, setting, setup, meter);
+  CostModel costs = setup.costs;
+  if (meter) {
+    const RatesTogether rates = meter->rates();
+    costs.overheads.compute_rate_under_communication = rates.computation;
+    costs.overheads.communication_rate_under_computation = rates.communication;
+    result.head.note += fmt::format(
+        "{}{}: between the steps computation had {:.2f} of its speed beside messages, messages "
+        "{:.2f} of theirs; predictions are made with that.",
+        result.head.note.empty() ? "" : " ", setting.model, rates.computation, rates.communication);
+  }
+  const std::vector<ModelSpec> timed = timed_models(contestants);
   for (std::size_t i = 0; i < contestants.size(); ++i) {
     const Variant& variant = experiment.variants[i];
     Preconditioner& kfac = contestants[i].trainee->kfac();
-    const Predicted predicted = predict(kfac.model(), setup.costs, kfac.plan().value());
+    const Predicted predicted = predict(timed[i], costs, kfac.plan().value());
     Run run;
     run.model = setting.model;
     run.world = contestants[i].communicator->size();

@@ -11,15 +11,60 @@ namespace {
 struct Span {
   Seconds start;
   Seconds end;
+  double elements;
+
+  Seconds duration() const { return end - start; }
 };
+
+// What the start-up of a message counts as.
+constexpr double kStartupElements = 4096;
+// A message that ends so much sooner than the one before did, and travels so much faster, has
+// travelled beside it.
+constexpr double kSuddenly = 2;
 
 std::vector<Span> messages_of(const Trace& trace, Seconds shift) {
   std::vector<Span> messages;
   for (const TraceEvent& event : trace.events()) {
     if (event.lane != Lane::kChannel) continue;
-    messages.push_back({event.start + shift, event.end() + shift});
+    messages.push_back({event.start + shift, event.end() + shift,
+                        static_cast<double>(event.elements) + kStartupElements});
   }
   return messages;
+}
+
+// Some are under way together and end nearly at once: the lane shows the first for the time of all
+// and the others for none. Each gets its share of the time by its size.
+void share_time(std::vector<Span>& messages) {
+  struct Group {
+    std::size_t first;
+    Span span;
+  };
+  std::vector<Group> groups;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    groups.push_back({i, messages[i]});
+    while (groups.size() > 1) {
+      const Span& last = groups.back().span;
+      Span& before = groups[groups.size() - 2].span;
+      const bool behind = last.start <= before.end;
+      const bool faster = last.elements * before.duration().value() >
+                          kSuddenly * before.elements * last.duration().value();
+      const bool sooner = before.duration() > last.duration() * kSuddenly;
+      if (!behind || !faster || !sooner) break;
+      before = {before.start, last.end, before.elements + last.elements};
+      groups.pop_back();
+    }
+  }
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const std::size_t end = g + 1 < groups.size() ? groups[g + 1].first : messages.size();
+    const Span& all = groups[g].span;
+    if (end - groups[g].first == 1) continue;
+    Seconds now = all.start;
+    for (std::size_t i = groups[g].first; i < end; ++i) {
+      const Seconds next = now + all.duration() * (messages[i].elements / all.elements);
+      messages[i] = {now, i + 1 == end ? all.end : next, messages[i].elements};
+      now = messages[i].end;
+    }
+  }
 }
 
 // When each message was on its way for all ranks, which start the same ones in the same order.
@@ -38,6 +83,7 @@ std::vector<Span> shared_messages(const std::vector<Trace>& ranks,
     shared[i].start = std::max(shared[i].start, shared[i - 1].end);
     shared[i].end = std::max(shared[i].end, shared[i].start);
   }
+  share_time(shared);
   return shared;
 }
 

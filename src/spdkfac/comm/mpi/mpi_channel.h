@@ -73,8 +73,10 @@ class MpiChannel final : public MpiUser {
   std::string failure_;
 
   std::deque<Entry> outstanding_;       // of the communication thread alone, as are the next
+  std::int64_t started_ = 0;            // operations so far
   std::optional<c10::Stream> side_;     // for copies from and to the device
   std::chrono::microseconds pause_{0};  // until the next poll
+  Clock::time_point moved_;             // when a poll last found something to do
   Patience patience_;
 
   std::thread thread_;

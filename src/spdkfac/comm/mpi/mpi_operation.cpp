@@ -64,7 +64,8 @@ MpiOperation::Signature MpiOperation::signature_of(const Request& request) {
 
 MPI_Request& MpiOperation::new_request() { return requests_.emplace_back(MPI_REQUEST_NULL); }
 
-MpiOperation::MpiOperation(const Request& request, const MpiWorld& world, std::int64_t max_elements)
+MpiOperation::MpiOperation(const Request& request, const MpiWorld& world, std::int64_t max_elements,
+                           int tag)
     : world_(world),
       place_(place_of(request, world)),
       mine_(signature_of(request)),
@@ -75,6 +76,11 @@ MpiOperation::MpiOperation(const Request& request, const MpiWorld& world, std::i
             "MPI_Ibcast", place_);
   if (request.operation == Operation::kBarrier) {
     check_mpi(MPI_Ibarrier(world_.comm, &new_request()), "MPI_Ibarrier", place_);
+    return;
+  }
+  if (request.operation == Operation::kAllReduce && world_.size == PairwiseSum::kRanks) {
+    pairwise_.emplace(request.tensor, mpi_type(request.tensor.scalar_type()), world_, tag,
+                      max_elements, place_);
     return;
   }
   if (request.operation == Operation::kAllReduce && world_.size >= kMinRanksOfCopy &&
@@ -153,7 +159,7 @@ bool MpiOperation::test() {
                     "the same options, data and code",
                     world_.rank, world_.size, mine_.text(), first_rank_.text()));
   }
-  return true;
+  return !pairwise_ || pairwise_->test();
 }
 
 }  // namespace spdkfac

@@ -4,12 +4,14 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 
 #include <mpi.h>
 
 #include "spdkfac/comm/communicator.h"
 #include "spdkfac/comm/mpi/mpi_world.h"
+#include "spdkfac/comm/mpi/pairwise_sum.h"
 
 namespace spdkfac {
 
@@ -20,8 +22,10 @@ std::string place_of(const Request& request, const MpiWorld& world);
 // not complete, it and the tensors must stay where they are.
 class MpiOperation {
  public:
-  // Starts it, in pieces of at most `max_elements`.
-  MpiOperation(const Request& request, const MpiWorld& world, std::int64_t max_elements);
+  // Starts it, in pieces of at most `max_elements`. `tag` is the same on all ranks and tells it
+  // from others that are under way.
+  MpiOperation(const Request& request, const MpiWorld& world, std::int64_t max_elements,
+               int tag = 0);
   MpiOperation(const MpiOperation&) = delete;
   MpiOperation& operator=(const MpiOperation&) = delete;
 
@@ -54,6 +58,7 @@ class MpiOperation {
   Signature mine_;
   Signature first_rank_;
   std::deque<MPI_Request> requests_;  // those that are not complete
+  std::optional<PairwiseSum> pairwise_;
 };
 
 }  // namespace spdkfac
