@@ -109,7 +109,7 @@ def main() -> int:
     parser.add_argument("--program", type=Path, default=ROOT / "build/release/bin/spdkfac")
     parser.add_argument("--rate", default="1gbit")
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--out-dir", type=Path, default=ROOT / "out/reproduce")
     parser.add_argument("--page", type=Path, default=ROOT / "out/report.html")
     options = parser.parse_args()
