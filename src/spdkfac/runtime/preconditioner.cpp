@@ -338,13 +338,19 @@ void Preconditioner::Impl::set_timing(bool on) {
 }
 
 void Preconditioner::Impl::time_layers(bool on) {
-  SPDKFAC_CHECK(schedule_ && schedule_->planned(), "layers are timed once there is a plan");
+  if (alone() || unplanned()) {
+    throw ConfigError(
+        "kfac: layers are timed by several ranks that have a plan; call time_layers() after their "
+        "first step");
+  }
   set_timing(on);
   schedule_->begin(kind());
 }
 
 ModelSpec Preconditioner::Impl::timed_model() {
-  SPDKFAC_CHECK(profile_ && profile_->steps() > 0, "no step in which layers were timed");
+  if (!profile_ || profile_->steps() == 0) {
+    throw ConfigError("kfac: no step in which layers were timed; call time_layers() before one");
+  }
   const RankProfile mine = profile_->result(model_.layers, calls_.order());
   const std::vector<LayerTimes> times =
       joined_times(profiles_of_ranks(mine, *distribution_.communicator, device()));

@@ -80,10 +80,8 @@ CategoryTimes medians(const std::vector<CategoryTimes>& samples) {
   return result;
 }
 
-// Layers are timed before every second step that counts: machines change their speed, and what a
-// prediction is made of should be as old as what it is held against.
-constexpr std::int64_t kStepsPerTimedStep = 1;
-
+// Before every step that counts: machines change their speed, and what a prediction is made of
+// should be as old as what it is held against.
 void time_layers(Contestant& contestant, const Batch& batch) {
   contestant.trainee->kfac().time_layers(true);
   contestant.trainee->step(batch);
@@ -120,7 +118,7 @@ std::vector<Samples> take_turns(std::vector<Contestant>& contestants, const Benc
       const Communicator& communicator = *contestants[i].communicator;
       Preconditioner& kfac = contestants[i].trainee->kfac();
       ranks.communicator()->barrier("start of a step");
-      if (step >= warmup && (step - warmup) % kStepsPerTimedStep == 0) {
+      if (step >= warmup) {
         time_layers(contestants[i], batch);
         ranks.communicator()->barrier("start of a step");
       }
