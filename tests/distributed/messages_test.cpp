@@ -100,6 +100,18 @@ TEST(Messages, LeaveDuringTheForwardAndBackwardPass) {
   kfac.step(kRankRate);
 }
 
+// Runs a step and expects all its messages to leave in the passes, or to wait for their end.
+void expect_messages(RankNet& model, Preconditioner& kfac, RecordingCommunicator& recording,
+                     std::int64_t step, bool wait) {
+  recording.clear();
+  model->zero_grad();
+  rank_loss(model, rank_batch(world()->rank(), step)).backward();
+  const std::size_t sent = kfac.plan()->messages.size();
+  EXPECT_EQ(recording.records().size(), wait ? 0 : sent) << "step " << step;
+  kfac.step(kRankRate);
+  EXPECT_GE(recording.records().size(), sent) << "step " << step;
+}
+
 TEST(Messages, WaitForTheStepWhileLayersAreTimed) {
   if (world()->size() == 1) GTEST_SKIP() << "one rank sends nothing";
   RankRun run;
@@ -111,14 +123,7 @@ TEST(Messages, WaitForTheStepWhileLayersAreTimed) {
   std::mt19937 random(1);
   train_step(model, kfac, run, world()->rank(), 0, random);
   for (std::int64_t step = 1; step < 4; ++step) {
-    const bool timed = step <= run.profile_steps;
-    recording->clear();
-    model->zero_grad();
-    rank_loss(model, rank_batch(world()->rank(), step)).backward();
-    const std::size_t sent = kfac.plan()->messages.size();
-    EXPECT_EQ(recording->records().size(), timed ? 0 : sent) << "step " << step;
-    kfac.step(kRankRate);
-    EXPECT_GE(recording->records().size(), sent) << "step " << step;
+    expect_messages(model, kfac, *recording, step, /*wait=*/step <= run.profile_steps);
   }
 }
 
@@ -139,12 +144,7 @@ TEST(Messages, WaitAgainWhenLayersAreTimedAgain) {
   for (std::int64_t step = 1; step < 5; ++step) {
     const bool timed = step % 2 == 1;
     kfac.time_layers(timed);
-    recording->clear();
-    model->zero_grad();
-    rank_loss(model, rank_batch(world()->rank(), step)).backward();
-    const std::size_t sent = kfac.plan()->messages.size();
-    EXPECT_EQ(recording->records().size(), timed ? 0 : sent) << "step " << step;
-    kfac.step(kRankRate);
+    expect_messages(model, kfac, *recording, step, /*wait=*/timed);
   }
   const ModelSpec timed = kfac.timed_model();
   ASSERT_EQ(timed.layers.size(), kfac.model().layers.size());
