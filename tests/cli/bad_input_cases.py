@@ -234,6 +234,8 @@ CLUSTER_CASES = [
          'models.tiny: missing field "batch"; add it'),
     Case("overhead negative", put("overheads", {"host_per_tensor": -1}),
          "overheads.host_per_tensor: expected a number from 0 to 86400 (got -1)"),
+    Case("arrival is a number", put("overheads", {"unpack_on_arrival": 1}),
+         "overheads.unpack_on_arrival: expected true or false (got 1)"),
     Case("compute rate 0", put("overheads", {"compute_rate_under_communication": 0}),
          "overheads.compute_rate_under_communication: expected a number from 0.01 to 1 (got 0)"),
     Case("compute rate above 1", put("overheads", {"compute_rate_under_communication": 1.5}),

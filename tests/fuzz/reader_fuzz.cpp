@@ -58,7 +58,7 @@ constexpr std::array<const char*, 3> kClusterTexts = {
 "inverse":{"kind":"table","points":[[1,1e-5],[64,1e-4],[4096,0.1]]},
 "models":{"tiny":{"batch":2,"forward_backward":0.01,"factors":0.02}},
 "overheads":{"host_per_tensor":1e-5,"pack_per_element":1e-10,"unpack_per_element":1e-10,
-"compute_rate_under_communication":0.5,
+"compute_rate_under_communication":0.5,"unpack_on_arrival":true,
 "communication_rate_under_computation":0.75},"nct_below":5,"provenance":{"x":"y"}})",
     R"({"format":"spdkfac.cluster/1","name":"c","world":3,"source":"s","collectives":{
 "all_reduce":{"alpha":0,"beta":0},"reduce":{"alpha":0,"beta":0},

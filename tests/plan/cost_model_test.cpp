@@ -259,7 +259,7 @@ Json full_cluster() {
     "models": {"two": {"batch": 16, "forward_backward": 3, "factors": 5}},
     "overheads": {"host_per_tensor": 0.5, "pack_per_element": 0.25, "unpack_per_element": 0.125,
                   "compute_rate_under_communication": 0.75,
-                  "communication_rate_under_computation": 0.875},
+                  "communication_rate_under_computation": 0.875, "unpack_on_arrival": true},
     "scaling": {"alpha": "linear"}, "nct_below": 1400, "source": "a test",
     "provenance": {"inverse": "made up"}})");
 }
@@ -286,6 +286,7 @@ TEST(ClusterFile, ParsesEveryField) {
   EXPECT_EQ(costs.overheads.unpack_per_element.value(), 0.125);
   EXPECT_EQ(costs.overheads.compute_rate_under_communication, 0.75);
   EXPECT_EQ(costs.overheads.communication_rate_under_computation, 0.875);
+  EXPECT_TRUE(costs.overheads.unpack_on_arrival);
   EXPECT_EQ(costs.alpha_scaling, AlphaScaling::kLinear);
   EXPECT_EQ(costs.nct_below, 1400);
   EXPECT_EQ(costs.source, "a test");
@@ -303,6 +304,7 @@ TEST(ClusterFile, AbsentFieldsHaveTheirDefaults) {
   EXPECT_EQ(costs.overheads.host_per_tensor.value(), 0);
   EXPECT_EQ(costs.overheads.compute_rate_under_communication, 1);
   EXPECT_EQ(costs.overheads.communication_rate_under_computation, 1);
+  EXPECT_FALSE(costs.overheads.unpack_on_arrival);
   EXPECT_EQ(costs.alpha_scaling, AlphaScaling::kLog);
   EXPECT_FALSE(costs.nct_below.has_value());
 }
@@ -373,6 +375,8 @@ INSTANTIATE_TEST_SUITE_P(
         Damage{"MessagesStopUnderComputation",
                [](Json& d) { d["overheads"]["communication_rate_under_computation"] = 0; },
                "overheads.communication_rate_under_computation"},
+        Damage{"ArrivalIsAText", [](Json& d) { d["overheads"]["unpack_on_arrival"] = "yes"; },
+               "overheads.unpack_on_arrival"},
         Damage{"OtherScaling", [](Json& d) { d["scaling"]["alpha"] = "cubic"; }, "scaling.alpha"}),
     [](const auto& test) { return std::string(test.param.name); });
 

@@ -42,8 +42,11 @@ inline CostModel random_cluster(Random& random, int world) {
   costs.compute =
       ComputeRates{FlopsPerSecond(1e3), FlopsPerSecond(1e3), FlopsPerSecond(random.real(1e3, 1e5))};
   costs.overheads = {Seconds(random.real(0, 0.3) * random_weight(random)),
-                     Seconds(random.real(0, 0.005)), Seconds(random.real(0, 0.005)),
-                     random.real(0.2, 1), random.coin() ? 1 : random.real(0.2, 1)};
+                     Seconds(random.real(0, 0.005)),
+                     Seconds(random.real(0, 0.005)),
+                     random.real(0.2, 1),
+                     random.coin() ? 1 : random.real(0.2, 1),
+                     random.coin()};
   if (random.coin()) costs.nct_below = random.integer(1, 30);
   return costs;
 }

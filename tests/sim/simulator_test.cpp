@@ -231,6 +231,27 @@ TEST(Simulator, SlowerMessagesBesideComputationNeverMakeTheIterationShorter) {
   }
 }
 
+TEST(Simulator, UnpackingOnArrivalIsNeverLater) {
+  Random random(13);
+  int sooner = 0;
+  for (int i = 0; i < kCases; ++i) {
+    RandomCase drawn = random_case(random);
+    SCOPED_TRACE(in_words(drawn));
+    const SimulationOptions options{.slow = random_slowness(random, drawn.plan.world),
+                                    .trace = false};
+    Overheads& overheads = drawn.costs.overheads;
+    overheads.compute_rate_under_communication = 1;
+    overheads.communication_rate_under_computation = 1;
+    overheads.unpack_on_arrival = false;
+    const Seconds at_end = simulate(drawn.plan, drawn.model, drawn.costs, options).iteration;
+    overheads.unpack_on_arrival = true;
+    const Seconds on_arrival = simulate(drawn.plan, drawn.model, drawn.costs, options).iteration;
+    EXPECT_LE(on_arrival.value(), at_end.value() + kRounding);
+    if (on_arrival < at_end) ++sooner;
+  }
+  EXPECT_GT(sooner, kCases / 10);
+}
+
 TEST(Simulator, ScalesCostsToTheWorldOfThePlan) {
   Random random(9);
   for (int i = 0; i < kCases; ++i) {

@@ -305,17 +305,26 @@ TEST(InverseTimeline, StepWithoutNewInversesUnpacksFactorsAndSendsNoInverse) {
   EXPECT_EQ(simulation.iteration, Seconds(21.75));
 }
 
-TEST(InverseTimeline, TracesTravelAfterTheLastOwnerHasUnpacked) {
-  const ModelSpec model = timed_layer();
+// Of `timed_layer`: A_0 goes to rank 0, G_0 to rank 1.
+Plan reduced_to_owners(const ModelSpec& model) {
+  return by_hand(model, 2, FactorSchedule::kPipelined,
+                 {reduce_to(0, {factor_a(0)}, 6), all_reduce({gradient(0)}, 6),
+                  reduce_to(1, {factor_g(0)}, 3), all_reduce({trace_of(0)}, 2)},
+                 {invert_a(0, 3, 0), invert_g(0, 2, 1)});
+}
+
+// Unpacking takes 3 s of A_0 and 1.5 s of G_0.
+CostModel reducing_costs() {
   CostModel costs = affine_costs(2, 1, 0.5, one_second_per_row());
   costs.reduce = CollectiveCost(Seconds(1), Seconds(0.25));
   costs.overheads.unpack_per_element = Seconds(0.5);
-  const Plan plan = by_hand(model, 2, FactorSchedule::kPipelined,
-                            {reduce_to(0, {factor_a(0)}, 6), all_reduce({gradient(0)}, 6),
-                             reduce_to(1, {factor_g(0)}, 3), all_reduce({trace_of(0)}, 2)},
-                            {invert_a(0, 3, 0), invert_g(0, 2, 1)});
+  return costs;
+}
 
-  const Simulation simulation = simulate(plan, model, costs);
+TEST(InverseTimeline, TracesTravelAfterTheLastOwnerHasUnpacked) {
+  const ModelSpec model = timed_layer();
+
+  const Simulation simulation = simulate(reduced_to_owners(model), model, reducing_costs());
 
   // A_0 0-1, F_0 1-2, B_0 2-4, G_0 4-5. Reduce A_0 2.5 s, 1-3.5; all-reduce 4 s, 4-8; reduce G_0
   // 1.75 s, 8-9.75. Rank 0 unpacks A_0 9.75-12.75, rank 1 only G_0 9.75-11.25. Traces 2 s,
@@ -332,6 +341,57 @@ TEST(InverseTimeline, TracesTravelAfterTheLastOwnerHasUnpacked) {
                                            {kInverseComm, 17.75, 21.75},
                                            {kInverseComm, 21.75, 24.25}}));
   EXPECT_EQ(simulation.iteration, Seconds(25.75));
+}
+
+TEST(InverseTimeline, OwnersUnpackFactorsOnArrival) {
+  const ModelSpec model = timed_layer();
+  CostModel costs = reducing_costs();
+  costs.overheads.unpack_on_arrival = true;
+
+  const Simulation simulation = simulate(reduced_to_owners(model), model, costs);
+
+  // Messages of the passes as above, 1-3.5, 4-8, 8-9.75. Rank 0 unpacks A_0 when G_0 is computed,
+  // 5-8, rank 1 G_0 when it has arrived, 9.75-11.25. Traces 2 s, -13.25. A_0 13.25-16.25, broadcast
+  // 4 s -20.25; G_0 13.25-15.25, broadcast 2.5 s -22.75. Unpacking: rank 1 A_0 20.25-23.25, rank 0
+  // G_0 22.75-24.25.
+  EXPECT_EQ(from(5, compute(simulation, 0)),
+            Timeline({{kFactor, 5, 8}, {kInverse, 13.25, 16.25}, {kInverse, 22.75, 24.25}}));
+  EXPECT_EQ(from(5, compute(simulation, 1)),
+            Timeline({{kFactor, 9.75, 11.25}, {kInverse, 13.25, 15.25}, {kInverse, 20.25, 23.25}}));
+  EXPECT_EQ(from(9.75, channel(simulation)), Timeline({{kFactorComm, 11.25, 13.25},
+                                                       {kInverseComm, 16.25, 20.25},
+                                                       {kInverseComm, 20.25, 22.75}}));
+  EXPECT_EQ(simulation.iteration, Seconds(24.25));
+}
+
+TEST(InverseTimeline, UnpackingIsSlowerBesideTheMessagesBehind) {
+  const ModelSpec model = timed_layer();
+  CostModel costs = reducing_costs();
+  costs.overheads.unpack_on_arrival = true;
+  costs.overheads.compute_rate_under_communication = 0.5;
+  const Plan plan = by_hand(
+      model, 2, FactorSchedule::kPipelined,
+      {all_reduce({factor_a(0)}, 6), all_reduce({gradient(0)}, 6), all_reduce({factor_g(0)}, 3)},
+      replicated(model));
+
+  const Simulation simulation = simulate(plan, model, costs);
+
+  // A_0 0-1, its message 4 s 1-5. F_0 at half speed 1-3, B_0 2 s: 1 by 5, 1 more: 3-6. Gradient
+  // 4 s, 6-10; G_0 at half speed 6-8; its message 2.5 s, 10-12.5. Unpacking A_0, 3 s from 8 on:
+  // 2.25 by 12.5, 0.75 more: -13.25; G_0 -14.75. Inverses 3 and 2.
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(compute(simulation, rank), Timeline({{kFactor, 0, 1},
+                                                   {kPass, 1, 3},
+                                                   {kPass, 3, 6},
+                                                   {kFactor, 6, 8},
+                                                   {kFactor, 8, 13.25},
+                                                   {kFactor, 13.25, 14.75},
+                                                   {kInverse, 14.75, 17.75},
+                                                   {kInverse, 17.75, 19.75}}));
+  }
+  EXPECT_EQ(channel(simulation),
+            Timeline({{kFactorComm, 1, 5}, {kGradComm, 6, 10}, {kFactorComm, 10, 12.5}}));
+  EXPECT_EQ(simulation.iteration, Seconds(19.75));
 }
 
 }  // namespace

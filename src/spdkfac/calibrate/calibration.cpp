@@ -140,6 +140,7 @@ Calibration calibrate(Communicator& communicator, c10::Device device,
   const ComputeTimes times = computation.measure();
   costs.compute = times.rates;
   costs.overheads = times.overheads;
+  costs.overheads.unpack_on_arrival = true;  // as steps do
   costs.overheads.compute_rate_under_communication = rates.computation;
   costs.overheads.communication_rate_under_computation = rates.communication;
 

@@ -115,6 +115,9 @@ Overheads parse_overheads(const JsonValue& value) {
   overheads.host_per_tensor = optional_seconds(object, "host_per_tensor");
   overheads.pack_per_element = optional_seconds(object, "pack_per_element");
   overheads.unpack_per_element = optional_seconds(object, "unpack_per_element");
+  if (const auto on_arrival = object.optional("unpack_on_arrival")) {
+    overheads.unpack_on_arrival = on_arrival->boolean();
+  }
   if (const auto rate = object.optional("compute_rate_under_communication")) {
     overheads.compute_rate_under_communication = rate->number(0.01, 1);
   }
@@ -227,6 +230,7 @@ Json to_json(const CostModel& costs) {
       {"pack_per_element", costs.overheads.pack_per_element.value()},
       {"unpack_per_element", costs.overheads.unpack_per_element.value()},
       {"compute_rate_under_communication", costs.overheads.compute_rate_under_communication}};
+  if (costs.overheads.unpack_on_arrival) result["overheads"]["unpack_on_arrival"] = true;
   if (costs.overheads.communication_rate_under_computation < 1) {
     result["overheads"]["communication_rate_under_computation"] =
         costs.overheads.communication_rate_under_computation;

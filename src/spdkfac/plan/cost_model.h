@@ -94,6 +94,8 @@ struct Overheads {
   Seconds unpack_per_element;
   double compute_rate_under_communication = 1;
   double communication_rate_under_computation = 1;
+  // Factors are unpacked beside the messages that still travel; otherwise when all have arrived.
+  bool unpack_on_arrival = false;
 };
 
 enum class AlphaScaling { kLog, kLinear, kConstant };

@@ -60,7 +60,6 @@ class Simulator {
 
   Simulation run() {
     run_stream_and_messages();
-    if (has_factors_ && plan_.world > 1) unpack_factors();
     exchange_traces();
     if (plan_.options.second_order()) {
       look_ahead([this] { invert_and_exchange(); });
@@ -269,20 +268,28 @@ class Simulator {
         advance(worker, release);
         ready = std::max(ready, workers_[worker].stream_ends[release]);
       }
-      carry(ready, time_of(message), category_of(message, model_), name(describe(message)),
-            message.elements);
+      message_arrivals_.push_back(carry(ready, time_of(message), category_of(message, model_),
+                                        name(describe(message)), message.elements));
     }
     for (std::size_t worker = 0; worker < workers_.size(); ++worker) {
       advance(worker, stream_.tasks.size() - 1);
-      workers_[worker].clock.wait_until(channel_.free_at());
     }
+    if (costs_.overheads.unpack_on_arrival) unpack_factors();
+    for (Worker& worker : workers_) worker.clock.wait_until(channel_.free_at());
+    if (!costs_.overheads.unpack_on_arrival) unpack_factors();
   }
 
   Seconds host() const { return plan_.world > 1 ? costs_.overheads.host_per_tensor : Seconds(0); }
 
-  // A factor that was reduced is unpacked by its root alone.
+  // In the order of the plan, each when its message has arrived. A factor that was reduced is
+  // unpacked by its root alone.
   void unpack_factors() {
+    if (plan_.world == 1) return;
+    auto arrival = message_arrivals_.begin();
     for (const Message& message : plan_.messages) {
+      if (is_trace(message)) continue;
+      for (Worker& worker : workers_) worker.clock.wait_until(*arrival);
+      ++arrival;
       for (const Member& member : message.members) {
         if (member.kind != TensorKind::kFactorA && member.kind != TensorKind::kFactorG) continue;
         const double elements = static_cast<double>(size_of(member).elements);
@@ -405,6 +412,7 @@ class Simulator {
   std::vector<Worker> workers_;
   std::vector<std::size_t> worker_of_rank_;
   std::vector<std::uint32_t> task_names_;
+  std::vector<Seconds> message_arrivals_;                  // of factors and gradients, as planned
   std::vector<std::pair<std::size_t, Seconds>> arrivals_;  // factor, when its inverse arrived
   bool looks_ahead_ = false;
   Simulation result_;

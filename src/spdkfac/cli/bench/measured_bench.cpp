@@ -187,6 +187,7 @@ void measure_model(const Experiment& experiment, const BenchSetting& setting, co
   std::optional<ContentionMeter> meter = make_meter(setup);
   std::vector<Samples> samples = take_turns(contestants, setting, setup, meter);
   CostModel costs = setup.costs;
+  costs.overheads.unpack_on_arrival = true;  // whoever wrote the cluster file, steps do
   if (meter) {
     const RatesTogether rates = meter->rates();
     costs.overheads.compute_rate_under_communication = rates.computation;
