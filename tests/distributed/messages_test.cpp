@@ -139,21 +139,32 @@ TEST(Messages, WaitAgainWhenLayersAreTimedAgain) {
   std::mt19937 random(1);
   train_step(model, kfac, run, world()->rank(), 0, random);
   EXPECT_FALSE(kfac.model().layers.front().times.has_value());
-  EXPECT_THROW(kfac.timed_model(), ConfigError);
+  EXPECT_THROW(kfac.timed_steps(), ConfigError);
   const std::string plan = kfac.plan()->digest();
   for (std::int64_t step = 1; step < 5; ++step) {
     const bool timed = step % 2 == 1;
     kfac.time_layers(timed);
     expect_messages(model, kfac, *recording, step, /*wait=*/timed);
   }
-  const ModelSpec timed = kfac.timed_model();
-  ASSERT_EQ(timed.layers.size(), kfac.model().layers.size());
-  for (const LayerSpec& layer : timed.layers) {
+  const TimedSteps timed = kfac.timed_steps();
+  ASSERT_EQ(timed.model.layers.size(), kfac.model().layers.size());
+  for (const LayerSpec& layer : timed.model.layers) {
     ASSERT_TRUE(layer.times.has_value()) << layer.name;
     EXPECT_GT(layer.times->backward, Seconds(0)) << layer.name;
     EXPECT_GT(layer.times->factor_g, Seconds(0)) << layer.name;
   }
-  require_same(*world(), "the times of layers", to_json(timed).dump());
+  ASSERT_EQ(timed.slowness.size(), 2U);  // the steps 1 and 3
+  std::string slowness;
+  for (const std::vector<Slowness>& ranks : timed.slowness) {
+    ASSERT_EQ(ranks.size(), static_cast<std::size_t>(world()->size()));
+    for (const Slowness& rank : ranks) {
+      EXPECT_GT(rank.passes, 0);
+      EXPECT_GT(rank.inverses, 0);
+      EXPECT_GT(rank.preconditioning, 0);
+      slowness += fmt::format("{} {} {}, ", rank.passes, rank.inverses, rank.preconditioning);
+    }
+  }
+  require_same(*world(), "the times of layers", to_json(timed.model).dump() + slowness);
   EXPECT_EQ(kfac.plan()->digest(), plan);  // it is for predictions alone
 }
 

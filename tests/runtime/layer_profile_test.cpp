@@ -59,5 +59,29 @@ TEST(JoinedTimes, StepsWithoutAPartDoNotCountForIt) {
   EXPECT_EQ(joined_times({one, other})[0].inverse_a, Seconds(6));  // 4 by the mean, 1.5 times
 }
 
+TEST(SlownessOfSteps, IsWhatEachRankTookInEachStepAgainstTheMeans) {
+  RankProfile one = rank_with_steps({parts(8, 4, 1), parts(16, 6, 0)});
+  RankProfile other = rank_with_steps({parts(12, 0, 3), parts(4, 0, 0)});
+  one.layers[0].inverse_a = Seconds(4);
+  one.layers[1].precondition = Seconds(1);
+  other.layers[1].precondition = Seconds(3);
+  const auto steps = slowness_of_steps({one, other});
+  ASSERT_EQ(steps.size(), 2U);
+  ASSERT_EQ(steps[0].size(), 2U);
+  ASSERT_EQ(steps[1].size(), 2U);
+  // Of 8 s of passes, 4 s of inverses on one rank alone, 2 s of preconditioning in the mean.
+  EXPECT_EQ(steps[0][0].passes, 1);
+  EXPECT_EQ(steps[0][1].passes, 1.5);
+  EXPECT_EQ(steps[1][0].passes, 2);
+  EXPECT_EQ(steps[1][1].passes, 0.5);
+  EXPECT_EQ(steps[0][0].inverses, 1);
+  EXPECT_EQ(steps[1][0].inverses, 1.5);
+  EXPECT_EQ(steps[0][0].preconditioning, 0.5);
+  EXPECT_EQ(steps[0][1].preconditioning, 1.5);
+  // What was not done is as long as the means say.
+  EXPECT_EQ(steps[0][1].inverses, 1);
+  EXPECT_EQ(steps[1][0].preconditioning, 1);
+}
+
 }  // namespace
 }  // namespace spdkfac

@@ -284,6 +284,37 @@ TEST(InverseTimeline, BulkFactorsHaveNoHooksButAreUnpacked) {
   EXPECT_EQ(simulation.iteration, Seconds(22.125));
 }
 
+TEST(InverseTimeline, PartsOfAStepAreAsSlowAsEachRankIs) {
+  const ModelSpec model = timed_layer();
+  CostModel costs = affine_costs(2, 1, 0.5, one_second_per_row());
+  costs.compute = precondition_rate(16);
+  const Plan plan =
+      by_hand(model, 2, FactorSchedule::kPipelined,
+              {all_reduce({factor_a(0), gradient(0), factor_g(0)}, 15)}, replicated(model));
+
+  const Simulation simulation =
+      simulate(plan, model, costs, {.slow_parts = {{1, 2, 1}, {2, 1, 4}}});
+
+  // Rank 1 has its passes and factors at 10 instead of 5. Message 8.5 s, 10-18.5. Inverses of 3 and
+  // 2 s take rank 0 twice as long, preconditioning of 3.75 s takes rank 1 four times as long.
+  EXPECT_EQ(compute(simulation, 0), Timeline({{kFactor, 0, 1},
+                                              {kPass, 1, 2},
+                                              {kPass, 2, 4},
+                                              {kFactor, 4, 5},
+                                              {kInverse, 18.5, 24.5},
+                                              {kInverse, 24.5, 28.5},
+                                              {kPrecondition, 28.5, 32.25}}));
+  EXPECT_EQ(compute(simulation, 1), Timeline({{kFactor, 0, 2},
+                                              {kPass, 2, 4},
+                                              {kPass, 4, 8},
+                                              {kFactor, 8, 10},
+                                              {kInverse, 18.5, 21.5},
+                                              {kInverse, 21.5, 23.5},
+                                              {kPrecondition, 23.5, 38.5}}));
+  EXPECT_EQ(simulation.iteration, Seconds(38.5));
+  EXPECT_EQ(simulation.inverse_load, std::vector<Seconds>({Seconds(10), Seconds(5)}));
+}
+
 TEST(InverseTimeline, StepWithoutNewInversesUnpacksFactorsAndSendsNoInverse) {
   const ModelSpec model = timed_layer();
   CostModel costs = affine_costs(2, 1, 0.5, one_second_per_row());

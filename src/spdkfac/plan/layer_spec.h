@@ -36,6 +36,14 @@ struct LayerTimes {
   std::optional<Seconds> inverse_g = std::nullopt;
 };
 
+// How many times as long as its layers' times say a rank takes for the parts of a step, behind
+// which it waits for the others.
+struct Slowness {
+  double passes = 1;  // with the factors
+  double inverses = 1;
+  double preconditioning = 1;
+};
+
 // Elements of the upper triangle, diagonal included, of a symmetric matrix: what travels.
 constexpr std::int64_t packed_elements(std::int64_t dim) { return dim * (dim + 1) / 2; }
 

@@ -51,6 +51,16 @@ std::vector<Span> charge(const LaneEvents& events, const std::vector<Span>& span
   return rest;
 }
 
+CategoryTimes sum(const std::vector<Piece>& pieces) {
+  CategoryTimes times;
+  for (const Piece& piece : pieces) times[piece.category] += piece.span.end - piece.span.start;
+  return times;
+}
+
+void add(const CategoryTimes& times, CategoryTimes& total) {
+  for (const Category category : kCategories) total[category] += times[category];
+}
+
 // The first event that starts at `time` or later.
 LaneEvents::const_iterator first_from(const LaneEvents& events, Seconds time) {
   return std::partition_point(events.begin(), events.end(),
@@ -71,18 +81,27 @@ class Timelines {
 
   CategoryTimes breakdown(std::size_t rank) const {
     std::vector<Piece> pieces;
-    for (const Span& wait : account(rank, {Seconds(0), iteration_}, pieces)) {
+    const std::vector<Span> waits = account(rank, {Seconds(0), iteration_}, pieces);
+    CategoryTimes total = sum(pieces);
+    Seconds met(0);        // when the rank last began a message
+    CategoryTimes waited;  // since then
+    for (const Span& wait : waits) {
       const TraceEvent* message = message_before(rank, wait);
+      if (message != nullptr && message->start != met) {
+        met = message->start;
+        waited = CategoryTimes();
+      }
+      CategoryTimes part;
       if (message != nullptr && starts_at(compute_[rank], wait.end) &&
           !starts_at(channel_[rank], wait.end)) {
-        pieces.push_back({wait, message->category});  // it has come, and the rank wakes up
+        part[message->category] = wait.end - wait.start;  // it has come, and the rank wakes up
       } else {
-        wait_for_rank(rank, wait, message == nullptr ? Seconds(0) : message->start, pieces);
+        part = wait_for_rank(rank, wait, met, waited);
       }
+      add(part, waited);
+      add(part, total);
     }
-    CategoryTimes times;
-    for (const Piece& piece : pieces) times[piece.category] += piece.span.end - piece.span.start;
-    return times;
+    return total;
   }
 
  private:
@@ -114,26 +133,38 @@ class Timelines {
     return found;
   }
 
-  // Since they last met, when a message began, the rank goes by the clock of the one it waits for.
-  void wait_for_rank(std::size_t rank, const Span& wait, Seconds met,
-                     std::vector<Piece>& pieces) const {
+  // A wait is what the late rank has spent more time on than this one since both last met.
+  CategoryTimes wait_for_rank(std::size_t rank, const Span& wait, Seconds met,
+                              const CategoryTimes& waited) const {
     const TraceEvent* last = last_computation(wait.end);
-    const Category otherwise = last == nullptr ? Category::kForwardBackward : last->category;
-    std::vector<Span> idle = {wait};
-    if (last != nullptr && static_cast<std::size_t>(last->rank) != rank) {
-      std::erase_if(pieces, [&](const Piece& piece) {
-        return piece.span.start >= met && piece.span.start < wait.end;
-      });
-      for (Piece& piece : pieces) {
-        if (piece.span.start < met) piece.span.end = std::min(piece.span.end, met);
-      }
-      idle = account(static_cast<std::size_t>(last->rank), {met, wait.end}, pieces);
-    }
     const TraceEvent* message = starts_at(channel_[rank], wait.end);
-    for (const Span& span : idle) {  // when all have come, the message is what they wait for
-      const bool all = message != nullptr && span.end >= wait.end;
-      pieces.push_back({span, all ? message->category : otherwise});
+    const Category otherwise = last == nullptr ? Category::kForwardBackward : last->category;
+    const Category at_end = message != nullptr ? message->category : otherwise;
+    CategoryTimes more;
+    if (last != nullptr && static_cast<std::size_t>(last->rank) != rank) {
+      std::vector<Piece> late;
+      for (const Span& idle :
+           account(static_cast<std::size_t>(last->rank), {met, wait.end}, late)) {
+        late.push_back({idle, idle.end >= wait.end ? at_end : otherwise});
+      }
+      std::vector<Piece> own;
+      account(rank, {met, wait.start}, own);
+      const CategoryTimes theirs = sum(late);
+      const CategoryTimes ours = sum(own);
+      for (const Category category : kCategories) {
+        const Seconds excess = theirs[category] - ours[category] - waited[category];
+        more[category] = std::max(Seconds(0), excess);
+      }
     }
+    const Seconds length = wait.end - wait.start;
+    if (more.total() <= slack_) {  // nobody is late: all wait for the message
+      CategoryTimes times;
+      times[at_end] = length;
+      return times;
+    }
+    const double share = length / more.total();
+    for (const Category category : kCategories) more[category] = more[category] * share;
+    return more;
   }
 
   Seconds iteration_;

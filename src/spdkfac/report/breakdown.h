@@ -9,8 +9,8 @@ namespace spdkfac {
 
 // Where one rank's iteration goes; the parts add up to trace.iteration(). Computation counts in
 // full, communication only where it is not hidden behind computation of that rank. When the rank
-// neither computes nor communicates it waits for another, which has come late for one reason or
-// another since both last began a message: from there on its time counts as that rank's.
+// neither computes nor communicates it waits for another: the wait counts as what that rank has
+// spent more time on, in proportion, since both last began a message.
 CategoryTimes breakdown(const Trace& trace, int rank);
 
 // The mean over all ranks, which adds up as well. Of a measured trace it says more than any one

@@ -155,27 +155,6 @@ constexpr std::array kPartly{&LayerTimes::precondition, &LayerTimes::inverse_a,
                              &LayerTimes::inverse_g};
 constexpr double kNotMeasured = -1;
 
-std::vector<LayerTimes> means_of_ranks(const std::vector<RankProfile>& ranks) {
-  std::vector<LayerTimes> means(ranks.front().layers.size());
-  for (std::size_t layer = 0; layer < means.size(); ++layer) {
-    for (const auto part : kAlways) {
-      for (const RankProfile& rank : ranks) means[layer].*part += rank.layers[layer].*part;
-      means[layer].*part = means[layer].*part / static_cast<double>(ranks.size());
-    }
-    for (const auto part : kPartly) {
-      Seconds sum;
-      double count = 0;
-      for (const RankProfile& rank : ranks) {
-        if (!(rank.layers[layer].*part)) continue;
-        sum += *(rank.layers[layer].*part);
-        ++count;
-      }
-      if (count > 0) means[layer].*part = sum / count;
-    }
-  }
-  return means;
-}
-
 // What the parts of a step take a rank by the means, without the first forward pass.
 std::array<Seconds, RankProfile::kParts> expected(const std::vector<LayerTimes>& means,
                                                   const RankProfile& rank) {
@@ -191,19 +170,31 @@ std::array<Seconds, RankProfile::kParts> expected(const std::vector<LayerTimes>&
   return times;
 }
 
-// How much longer than by the means a part takes until the last rank is through: the median of the
-// steps that have it.
-double slowest_rank(const std::vector<LayerTimes>& means, const std::vector<RankProfile>& ranks,
-                    RankProfile::Part part) {
-  std::vector<double> slowest(ranks.front().steps.size(), 0);
-  for (const RankProfile& rank : ranks) {
-    const Seconds usual = expected(means, rank)[part];
-    if (usual <= Seconds(0)) continue;
-    for (std::size_t step = 0; step < slowest.size(); ++step) {
-      slowest[step] = std::max(slowest[step], rank.steps[step][part] / usual);
+using StepRatios = std::array<std::optional<double>, RankProfile::kParts>;
+
+// How many times as long as by the means the parts of each step took the rank, where it did them.
+std::vector<StepRatios> ratios(const std::vector<LayerTimes>& means, const RankProfile& rank) {
+  const auto usual = expected(means, rank);
+  std::vector<StepRatios> result;
+  for (const auto& step : rank.steps) {
+    StepRatios& of_step = result.emplace_back();
+    for (std::size_t part = 0; part < RankProfile::kParts; ++part) {
+      if (usual[part] > Seconds(0) && step[part] > Seconds(0)) {
+        of_step[part] = step[part] / usual[part];
+      }
     }
   }
-  std::erase(slowest, 0);
+  return result;
+}
+
+// The same until the last rank is through: the median of the steps that have the part.
+double slowest_rank(const std::vector<std::vector<StepRatios>>& ranks, RankProfile::Part part) {
+  std::vector<double> slowest;
+  for (std::size_t step = 0; step < ranks.front().size(); ++step) {
+    double most = 0;
+    for (const auto& rank : ranks) most = std::max(most, rank[step][part].value_or(0));
+    if (most > 0) slowest.push_back(most);
+  }
   if (slowest.empty()) return 1;
   return median(std::move(slowest));
 }
@@ -241,11 +232,49 @@ std::vector<RankProfile> profiles_of_ranks(const RankProfile& mine, Communicator
   return ranks;
 }
 
+std::vector<LayerTimes> mean_times(const std::vector<RankProfile>& ranks) {
+  std::vector<LayerTimes> means(ranks.front().layers.size());
+  for (std::size_t layer = 0; layer < means.size(); ++layer) {
+    for (const auto part : kAlways) {
+      for (const RankProfile& rank : ranks) means[layer].*part += rank.layers[layer].*part;
+      means[layer].*part = means[layer].*part / static_cast<double>(ranks.size());
+    }
+    for (const auto part : kPartly) {
+      Seconds sum;
+      double count = 0;
+      for (const RankProfile& rank : ranks) {
+        if (!(rank.layers[layer].*part)) continue;
+        sum += *(rank.layers[layer].*part);
+        ++count;
+      }
+      if (count > 0) means[layer].*part = sum / count;
+    }
+  }
+  return means;
+}
+
+std::vector<std::vector<Slowness>> slowness_of_steps(const std::vector<RankProfile>& ranks) {
+  std::vector<std::vector<Slowness>> steps(ranks.front().steps.size());
+  const std::vector<LayerTimes> means = mean_times(ranks);
+  for (const RankProfile& rank : ranks) {
+    const std::vector<StepRatios> of_rank = ratios(means, rank);
+    for (std::size_t step = 0; step < steps.size(); ++step) {
+      const StepRatios& parts = of_rank[step];
+      steps[step].push_back({.passes = parts[RankProfile::kPasses].value_or(1),
+                             .inverses = parts[RankProfile::kInverses].value_or(1),
+                             .preconditioning = parts[RankProfile::kPreconditioning].value_or(1)});
+    }
+  }
+  return steps;
+}
+
 std::vector<LayerTimes> joined_times(const std::vector<RankProfile>& ranks) {
-  std::vector<LayerTimes> times = means_of_ranks(ranks);
-  const double passes = slowest_rank(times, ranks, RankProfile::kPasses);
-  const double inverses = slowest_rank(times, ranks, RankProfile::kInverses);
-  const double preconditioning = slowest_rank(times, ranks, RankProfile::kPreconditioning);
+  std::vector<LayerTimes> times = mean_times(ranks);
+  std::vector<std::vector<StepRatios>> by_rank;
+  for (const RankProfile& rank : ranks) by_rank.push_back(ratios(times, rank));
+  const double passes = slowest_rank(by_rank, RankProfile::kPasses);
+  const double inverses = slowest_rank(by_rank, RankProfile::kInverses);
+  const double preconditioning = slowest_rank(by_rank, RankProfile::kPreconditioning);
   const auto scale = [](std::optional<Seconds>& time, double factor) {
     if (time) time = *time * factor;
   };

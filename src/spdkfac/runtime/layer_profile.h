@@ -98,8 +98,14 @@ std::vector<RankProfile> profiles_of_ranks(const RankProfile& mine, Communicator
                                            c10::Device device);
 
 // The means of what ranks have measured; of preconditioning and inverses, those of the ranks that
-// did it. Each part of a step is set to what the slowest rank took in it, the median of the steps:
-// all others wait for it.
+// did it.
+std::vector<LayerTimes> mean_times(const std::vector<RankProfile>& ranks);
+
+// How long each part of each step took each rank, against the means; by step, then by rank.
+std::vector<std::vector<Slowness>> slowness_of_steps(const std::vector<RankProfile>& ranks);
+
+// The means, and each part of a step set to what the slowest rank took in it, the median of the
+// steps: all others wait for it.
 std::vector<LayerTimes> joined_times(const std::vector<RankProfile>& ranks);
 
 }  // namespace spdkfac

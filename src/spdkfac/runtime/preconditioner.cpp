@@ -39,6 +39,12 @@ std::vector<at::Tensor> trainable(std::vector<at::Tensor> parameters) {
   return parameters;
 }
 
+void set_times(ModelSpec& model, const std::vector<LayerTimes>& times) {
+  for (std::size_t layer = 0; layer < times.size(); ++layer) {
+    model.layers[layer].times = times[layer];
+  }
+}
+
 std::string place_of(const Distribution& distribution) {
   if (!distribution.communicator || distribution.communicator->size() == 1) return "";
   return fmt::format(" on rank {}", distribution.communicator->rank());
@@ -66,7 +72,8 @@ class Preconditioner::Impl {
   std::optional<Plan> plan(StepKind kind) const;
   const ModelSpec& model() const { return model_; }
   void time_layers(bool on);
-  ModelSpec timed_model();
+  TimedSteps timed_steps();
+  std::vector<RankProfile> profiles();  // of all ranks, in the timed steps
 
   const KfacOptions options;
   const std::vector<TrackedLayer> layers;
@@ -324,7 +331,7 @@ void Preconditioner::Impl::make_first_plan() {
 
 void Preconditioner::Impl::make_plan_again() {
   set_timing(false);
-  model_ = timed_model();
+  set_times(model_, joined_times(profiles()));
   profile_.reset();
   adopt_plan();
 }
@@ -347,18 +354,19 @@ void Preconditioner::Impl::time_layers(bool on) {
   schedule_->begin(kind());
 }
 
-ModelSpec Preconditioner::Impl::timed_model() {
+std::vector<RankProfile> Preconditioner::Impl::profiles() {
+  return profiles_of_ranks(profile_->result(model_.layers, calls_.order()),
+                           *distribution_.communicator, device());
+}
+
+TimedSteps Preconditioner::Impl::timed_steps() {
   if (!profile_ || profile_->steps() == 0) {
     throw ConfigError("kfac: no step in which layers were timed; call time_layers() before one");
   }
-  const RankProfile mine = profile_->result(model_.layers, calls_.order());
-  const std::vector<LayerTimes> times =
-      joined_times(profiles_of_ranks(mine, *distribution_.communicator, device()));
-  ModelSpec model = model_;
-  for (std::size_t layer = 0; layer < times.size(); ++layer) {
-    model.layers[layer].times = times[layer];
-  }
-  return model;
+  const std::vector<RankProfile> ranks = profiles();
+  TimedSteps timed{.model = model_, .slowness = slowness_of_steps(ranks)};
+  set_times(timed.model, mean_times(ranks));
+  return timed;
 }
 
 void Preconditioner::Impl::adopt_plan() {
@@ -557,7 +565,7 @@ std::optional<Plan> Preconditioner::plan(StepKind kind) const { return impl_->pl
 
 const ModelSpec& Preconditioner::model() const { return impl_->model(); }
 void Preconditioner::time_layers(bool on) { impl_->time_layers(on); }
-ModelSpec Preconditioner::timed_model() { return impl_->timed_model(); }
+TimedSteps Preconditioner::timed_steps() { return impl_->timed_steps(); }
 
 void Preconditioner::start_trace() { impl_->trace.restart(impl_->layers.front().weight.device()); }
 

@@ -14,6 +14,7 @@
 #include "spdkfac/runtime/distribution.h"
 #include "spdkfac/runtime/kfac_counters.h"
 #include "spdkfac/runtime/kfac_options.h"
+#include "spdkfac/runtime/timed_steps.h"
 #include "spdkfac/runtime/tracked_layer.h"
 
 namespace spdlog {
@@ -90,8 +91,8 @@ class Preconditioner {
   // With several ranks, between steps: whether layers are timed in the coming ones, as in those
   // before the plan is made again. Messages wait meanwhile, so such steps are slower.
   void time_layers(bool on);
-  // The layers with what they took in these steps, the same on all ranks, which all call it.
-  ModelSpec timed_model();
+  // What they took in these steps; all ranks call it.
+  TimedSteps timed_steps();
   // What the last step did, with options.trace: everything since the step before, or since
   // start_trace().
   void start_trace();

@@ -81,8 +81,9 @@ class Simulator {
   // Ranks that own nothing and are not slow do the same at the same times. Unless a trace or jitter
   // tells them apart, one worker stands for all of them.
   void add_workers() {
-    std::vector<bool> special(static_cast<std::size_t>(plan_.world),
-                              options_.trace || options_.jitter > 0);
+    std::vector<bool> special(
+        static_cast<std::size_t>(plan_.world),
+        options_.trace || options_.jitter > 0 || !options_.slow_parts.empty());
     for (const FactorPlacement& factor : plan_.factors) {
       if (factor.owner) special[static_cast<std::size_t>(*factor.owner)] = true;
     }
@@ -121,11 +122,19 @@ class Simulator {
     return model_.layers[static_cast<std::size_t>(layer)];
   }
 
-  // Spends `work` on one worker's compute lane; returns how long it took. With jitter or a trace
-  // every rank is a worker of its own, so the index is the rank.
+  // With slow parts, jitter or a trace every rank is a worker of its own, so the index is the rank.
+  double slowness(std::size_t index, Category category) const {
+    if (options_.slow_parts.empty()) return 1;
+    const Slowness& slow = options_.slow_parts[index];
+    if (category == Category::kInverseComp) return slow.inverses;
+    return category == Category::kPrecondition ? slow.preconditioning : slow.passes;
+  }
+
+  // Spends `work` on one worker's compute lane; returns how long it took.
   Seconds compute(std::size_t index, Seconds work, Category category, std::uint32_t label) {
     if (work <= Seconds(0)) return Seconds(0);
     Worker& worker = workers_[index];
+    work = work * slowness(index, category);
     if (looks_ahead_) {
       worker.clock.expect(work);
       return Seconds(0);
@@ -229,6 +238,10 @@ class Simulator {
     return work;
   }
 
+  void expect(std::size_t worker, Seconds passes) {
+    workers_[worker].clock.expect(passes * slowness(worker, Category::kForwardBackward));
+  }
+
   void advance(std::size_t worker_index, std::size_t last_task) {
     static constexpr const char* kVerbs[] = {"factor A", "forward", "backward", "factor G"};
     Worker& worker = workers_[worker_index];
@@ -237,7 +250,7 @@ class Simulator {
       const StreamTask& task = stream_.tasks[index];
       if (index == stream_.join) {
         worker.clock.wait_until(channel_.free_at());
-        worker.clock.expect(work_of(stream_.join, stream_.tasks.size()));
+        expect(worker_index, work_of(stream_.join, stream_.tasks.size()));
       }
       if (options_.trace && task_names_.size() <= index) {
         task_names_.push_back(layer_name(kVerbs[static_cast<std::size_t>(task.kind)], task.layer));
@@ -253,7 +266,7 @@ class Simulator {
   void run_stream_and_messages() {
     bool behind_join = false;
     const Seconds work = work_of(0, stream_.join);
-    for (Worker& worker : workers_) worker.clock.expect(work);
+    for (std::size_t worker = 0; worker < workers_.size(); ++worker) expect(worker, work);
     for (const Message& message : plan_.messages) {
       if (is_trace(message)) continue;
       const std::size_t release = release_of(message);
@@ -436,6 +449,9 @@ Simulation simulate(const Plan& plan, const ModelSpec& model, const CostModel& c
                       rank, factor));
     }
   }
+  SPDKFAC_CHECK(options.slow_parts.empty() ||
+                    options.slow_parts.size() == static_cast<std::size_t>(plan.world),
+                "slowness of parts for some ranks");
   if (!(options.jitter >= 0 && options.jitter < 1)) {
     throw ConfigError(
         fmt::format("simulate: jitter={} is out of range; use 0 to below 1", options.jitter));

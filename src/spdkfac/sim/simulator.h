@@ -13,8 +13,9 @@
 namespace spdkfac {
 
 struct SimulationOptions {
-  std::map<int, double> slow;  // rank → factor on its compute times, > 0
-  double jitter = 0;           // each compute task × a uniform factor in [1−jitter, 1+jitter]
+  std::map<int, double> slow = {};        // rank → factor on its compute times, > 0
+  std::vector<Slowness> slow_parts = {};  // by rank, on top; empty: all are 1
+  double jitter = 0;  // each compute task × a uniform factor in [1−jitter, 1+jitter]
   std::uint64_t seed = 0;
   bool trace = true;  // record events of every rank
 };

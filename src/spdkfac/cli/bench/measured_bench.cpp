@@ -138,23 +138,45 @@ std::vector<Samples> take_turns(std::vector<Contestant>& contestants, const Benc
   return samples;
 }
 
-// The layers as each contestant has timed them. Passes are the same whatever the algorithm: they
-// are set to the mean of all contestants, which varies less.
-std::vector<ModelSpec> timed_models(const std::vector<Contestant>& contestants) {
-  std::vector<ModelSpec> models;
+// The steps as each contestant has timed them. Passes are the same whatever the algorithm: they are
+// set to the mean of all contestants, which varies less.
+std::vector<TimedSteps> timed_steps(const std::vector<Contestant>& contestants) {
+  std::vector<TimedSteps> timed;
   for (const Contestant& contestant : contestants) {
-    models.push_back(contestant.trainee->kfac().timed_model());
+    timed.push_back(contestant.trainee->kfac().timed_steps());
   }
   for (const auto pass : {&LayerTimes::forward, &LayerTimes::backward}) {
-    for (std::size_t layer = 0; layer < models.front().layers.size(); ++layer) {
+    for (std::size_t layer = 0; layer < timed.front().model.layers.size(); ++layer) {
       Seconds sum;
-      for (const ModelSpec& model : models) sum += model.layers[layer].times.value().*pass;
-      for (ModelSpec& model : models) {
-        model.layers[layer].times.value().*pass = sum / static_cast<double>(models.size());
+      for (const TimedSteps& one : timed) sum += one.model.layers[layer].times.value().*pass;
+      for (TimedSteps& one : timed) {
+        one.model.layers[layer].times.value().*pass = sum / static_cast<double>(timed.size());
       }
     }
   }
-  return models;
+  return timed;
+}
+
+// Simulates each timed step, in which now one rank and now another is late, and takes medians as of
+// measured steps. The step in the middle is shown.
+Predicted predict_steps(const TimedSteps& timed, const CostModel& costs, const Plan& plan,
+                        const std::function<CategoryTimes(const Predicted&)>& parts_of) {
+  const auto simulated = [&](std::size_t step) {
+    return predict(timed.model, costs, plan, {.slow_parts = timed.slowness[step]});
+  };
+  std::vector<std::pair<double, std::size_t>> iterations;
+  std::vector<CategoryTimes> parts;
+  for (std::size_t step = 0; step < timed.slowness.size(); ++step) {
+    const Predicted one = simulated(step);
+    iterations.emplace_back(one.prediction.iteration.value(), step);
+    parts.push_back(parts_of(one));
+  }
+  std::sort(iterations.begin(), iterations.end());
+  const auto [iteration, middle] = iterations[iterations.size() / 2];
+  Predicted result = simulated(middle);
+  result.prediction.iteration = Seconds(iteration);
+  result.prediction.breakdown = medians(parts);
+  return result;
 }
 
 RunTimes run_times(const Ranks& ranks, const Samples& samples) {
@@ -197,19 +219,21 @@ void measure_model(const Experiment& experiment, const BenchSetting& setting, co
         "{:.2f} of theirs; predictions are made with that.",
         result.head.note.empty() ? "" : " ", setting.model, rates.computation, rates.communication);
   }
-  const std::vector<ModelSpec> timed = timed_models(contestants);
+  const std::vector<TimedSteps> timed = timed_steps(contestants);
+  // The mean beside the mean; an emulated rank stands for the one that computes longest.
+  const auto parts_of = [&](const Predicted& one) {
+    return setup.ranks.alone() ? one.prediction.breakdown : mean_breakdown(one.trace);
+  };
   for (std::size_t i = 0; i < contestants.size(); ++i) {
     const Variant& variant = experiment.variants[i];
     Preconditioner& kfac = contestants[i].trainee->kfac();
-    const Predicted predicted = predict(timed[i], costs, kfac.plan().value());
+    const Predicted predicted = predict_steps(timed[i], costs, kfac.plan().value(), parts_of);
     Run run;
     run.model = setting.model;
     run.world = contestants[i].communicator->size();
     run.algorithm = variant.options.algorithm;
     run.label = variant.label;
     run.predicted = run_times(predicted);
-    // The mean beside the mean; an emulated rank stands for the one that computes longest.
-    if (!setup.ranks.alone()) run.predicted->breakdown = mean_breakdown(predicted.trace);
     run.measured = run_times(setup.ranks, samples[i]);
     if (experiment.name == "placement") run.owners = predicted.plan.factors;
     result.runs.push_back(std::move(run));
