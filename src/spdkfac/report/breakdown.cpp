@@ -10,14 +10,17 @@ namespace {
 // Events of one lane in order of time.
 using LaneEvents = std::vector<TraceEvent>;
 
-LaneEvents lane_of(const Trace& trace, int rank, Lane lane) {
-  LaneEvents events;
+// By rank.
+std::vector<LaneEvents> lanes_of(const Trace& trace, Lane lane) {
+  std::vector<LaneEvents> ranks(static_cast<std::size_t>(trace.world()));
   for (const TraceEvent& event : trace.events()) {
-    if (event.rank == rank && event.lane == lane) events.push_back(event);
+    if (event.lane == lane) ranks[static_cast<std::size_t>(event.rank)].push_back(event);
   }
-  std::stable_sort(events.begin(), events.end(),
-                   [](const TraceEvent& a, const TraceEvent& b) { return a.start < b.start; });
-  return events;
+  for (LaneEvents& events : ranks) {
+    std::stable_sort(events.begin(), events.end(),
+                     [](const TraceEvent& a, const TraceEvent& b) { return a.start < b.start; });
+  }
+  return ranks;
 }
 
 struct Span {
@@ -72,12 +75,9 @@ class Timelines {
   explicit Timelines(const Trace& trace)
       : iteration_(trace.iteration()),
         // Starts and ends are sums of the same numbers in different orders.
-        slack_(trace.iteration() * 1e-9) {
-    for (int rank = 0; rank < trace.world(); ++rank) {
-      compute_.push_back(lane_of(trace, rank, Lane::kCompute));
-      channel_.push_back(lane_of(trace, rank, Lane::kChannel));
-    }
-  }
+        slack_(trace.iteration() * 1e-9),
+        compute_(lanes_of(trace, Lane::kCompute)),
+        channel_(lanes_of(trace, Lane::kChannel)) {}
 
   CategoryTimes breakdown(std::size_t rank) const {
     std::vector<Piece> pieces;
@@ -207,21 +207,16 @@ Seconds exposed_communication(const CategoryTimes& breakdown) {
 }
 
 std::vector<RankUtilisation> utilisation(const Trace& trace) {
-  const auto world = static_cast<std::size_t>(trace.world());
-  std::vector<RankUtilisation> result(world);
-  std::vector<LaneEvents> compute(world);
-  std::vector<LaneEvents> channel(world);
-  for (const TraceEvent& event : trace.events()) {
-    const auto rank = static_cast<std::size_t>(event.rank);
-    (event.lane == Lane::kCompute ? compute : channel)[rank].push_back(event);
-    (event.lane == Lane::kCompute ? result[rank].compute : result[rank].channel) += event.duration;
-  }
-  const auto by_start = [](const TraceEvent& a, const TraceEvent& b) { return a.start < b.start; };
-  for (std::size_t rank = 0; rank < world; ++rank) {
-    std::stable_sort(compute[rank].begin(), compute[rank].end(), by_start);
-    std::stable_sort(channel[rank].begin(), channel[rank].end(), by_start);
+  const std::vector<LaneEvents> compute = lanes_of(trace, Lane::kCompute);
+  const std::vector<LaneEvents> channel = lanes_of(trace, Lane::kChannel);
+  std::vector<RankUtilisation> result(compute.size());
+  for (std::size_t rank = 0; rank < result.size(); ++rank) {
+    for (const TraceEvent& event : compute[rank]) result[rank].compute += event.duration;
     std::vector<Span> busy;
-    for (const TraceEvent& event : channel[rank]) busy.push_back({event.start, event.end()});
+    for (const TraceEvent& event : channel[rank]) {
+      result[rank].channel += event.duration;
+      busy.push_back({event.start, event.end()});
+    }
     std::vector<Piece> hidden;
     charge(compute[rank], busy, hidden);
     for (const Piece& piece : hidden) result[rank].hidden += piece.span.end - piece.span.start;
