@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <ostream>
+#include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -57,6 +58,31 @@ void expect_equal(const Plan& a, const Plan& b) {
     EXPECT_EQ(a.predicted->breakdown, b.predicted->breakdown);
   }
   EXPECT_EQ(a.digest(), b.digest());
+}
+
+TEST(Plan, WithRanksSwappedIsTheSameWorkOfOthers) {
+  const Plan plan = plan_of("owner-blocks", 3);
+  const Plan swapped = with_ranks_swapped(plan, 2, 0);
+  const std::map<int, int> other = {{0, 2}, {1, 1}, {2, 0}};
+  ASSERT_EQ(swapped.factors.size(), plan.factors.size());
+  std::set<int> owners;
+  for (std::size_t i = 0; i < plan.factors.size(); ++i) {
+    FactorPlacement expected = plan.factors[i];
+    if (expected.owner) {
+      owners.insert(*expected.owner);
+      expected.owner = other.at(*expected.owner);
+    }
+    EXPECT_EQ(swapped.factors[i], expected) << i;
+  }
+  EXPECT_GT(owners.size(), 1U);
+  ASSERT_EQ(swapped.messages.size(), plan.messages.size());
+  for (std::size_t i = 0; i < plan.messages.size(); ++i) {
+    Message expected = plan.messages[i];
+    if (expected.route.root) expected.route.root = other.at(*expected.route.root);
+    EXPECT_EQ(swapped.messages[i], expected) << i;
+  }
+  expect_equal(with_ranks_swapped(swapped, 0, 2), plan);
+  expect_equal(with_ranks_swapped(plan, 1, 1), plan);
 }
 
 TEST(Plan, JsonRoundTripGivesAnEqualPlan) {

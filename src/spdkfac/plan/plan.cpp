@@ -24,6 +24,19 @@ MemberSize member_size(const LayerSpec& layer, TensorKind kind) {
   SPDKFAC_CHECK(false, "unknown TensorKind");
 }
 
+Plan with_ranks_swapped(Plan plan, int one, int other) {
+  const auto swap = [=](std::optional<int>& rank) {
+    if (rank == one) {
+      rank = other;
+    } else if (rank == other) {
+      rank = one;
+    }
+  };
+  for (Message& message : plan.messages) swap(message.route.root);
+  for (FactorPlacement& factor : plan.factors) swap(factor.owner);
+  return plan;
+}
+
 std::string describe(const Message& message) {
   const Member& first = message.members.front();
   const bool mixed = std::any_of(message.members.begin(), message.members.end(),

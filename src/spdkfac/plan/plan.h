@@ -76,6 +76,9 @@ struct Plan {
   std::string digest() const;
 };
 
+// The same work with two ranks in each other's place.
+Plan with_ranks_swapped(Plan plan, int one, int other);
+
 // A message as logs, traces and errors name it: all_reduce factor_a 3..7.
 std::string describe(const Message& message);
 

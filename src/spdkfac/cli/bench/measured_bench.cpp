@@ -10,6 +10,7 @@
 #include "spdkfac/calibrate/calibration.h"
 #include "spdkfac/calibrate/contention.h"
 #include "spdkfac/calibrate/machine.h"
+#include "spdkfac/cli/bench/emulated_rank.h"
 #include "spdkfac/cli/bench/rank_traces.h"
 #include "spdkfac/cli/bench/run_bench.h"
 #include "spdkfac/cli/device.h"
@@ -43,8 +44,8 @@ struct Setup {
   at::Device device;
   CostModel costs;
   std::int64_t profile_steps = 0;
-  // The communicator for a variant; an emulated one has its own for each.
-  std::function<std::shared_ptr<Communicator>(const Variant&, const BenchSetting&)> communicator;
+  // The communicator for a variant; an emulated rank has its own for each.
+  std::function<std::shared_ptr<Communicator>()> communicator;
 };
 
 // One variant and the ranks that it runs on.
@@ -56,7 +57,7 @@ struct Contestant {
 Contestant make_contestant(const Variant& variant, const BenchSetting& setting,
                            const Setup& setup) {
   Contestant contestant;
-  contestant.communicator = setup.communicator(variant, setting);
+  contestant.communicator = setup.communicator();
   Distribution distribution;
   distribution.communicator = contestant.communicator;
   distribution.second_order = variant.options.second_order();
@@ -64,6 +65,10 @@ Contestant make_contestant(const Variant& variant, const BenchSetting& setting,
   distribution.profile_steps = setup.profile_steps;
   distribution.planner =
       planner_of_costs(setup.costs, contestant.communicator->size(), variant.options);
+  if (setup.ranks.alone()) {
+    distribution.planner = planner_of_emulated_rank(distribution.planner, setup.costs,
+                                                    contestant.communicator->rank());
+  }
   KfacOptions kfac;
   kfac.trace = true;
   contestant.trainee = std::make_unique<Trainee>(setting, setup.device, kfac, distribution);
@@ -219,7 +224,10 @@ void measure_model(const Experiment& experiment, const BenchSetting& setting, co
         "{:.2f} of theirs; predictions are made with that.",
         result.head.note.empty() ? "" : " ", setting.model, rates.computation, rates.communication);
   }
-  const std::vector<TimedSteps> timed = timed_steps(contestants);
+  std::vector<TimedSteps> timed = timed_steps(contestants);
+  if (setup.ranks.alone()) {
+    for (TimedSteps& one : timed) one.model = with_absent_times(one.model, costs);
+  }
   // The mean beside the mean; an emulated rank stands for the one that computes longest.
   const auto parts_of = [&](const Predicted& one) {
     return setup.ranks.alone() ? one.prediction.breakdown : mean_breakdown(one.trace);
@@ -263,8 +271,7 @@ Setup real_setup(const Ranks& ranks, at::Device device, const RankOptions& optio
   head.mode = RecordMode::kMeasured;
   const CostModel costs = costs_of_ranks(options, ranks, device, [](const auto&) {});
   head.cluster = costs.name;
-  return {ranks, device, costs, options.profile_steps,
-          [&ranks](const Variant&, const BenchSetting&) { return ranks.communicator(); }};
+  return {ranks, device, costs, options.profile_steps, [&ranks] { return ranks.communicator(); }};
 }
 
 Seconds time_of(const CostModel& costs, Operation operation, std::int64_t elements) {
@@ -306,18 +313,13 @@ Setup emulated_setup(const Ranks& ranks, at::Device device, const MeasuredBenchO
   head.mode = RecordMode::kEmulated;
   head.cluster = costs.name;
   head.note = fmt::format(
-      "Emulated: one process does the work of one of {} ranks, for each plan of the one with the "
-      "most to invert. The others are taken to hold the same factors and to be as far as it is; "
+      "Emulated: one process does the work of one of {} ranks, for each plan of the one that "
+      "computes longest. The others are taken to hold the same factors and to be as far as it is; "
       "messages take the time that the cluster's cost model gives.",
       world);
-  return {ranks, device, costs, options.ranks.profile_steps,
-          [costs, world, device](const Variant& variant, const BenchSetting& setting) {
-            const Predicted predicted =
-                predict(describe_setting(setting), costs, world, variant.options);
-            const std::vector<Seconds>& loads = predicted.prediction.inverse_loads;
-            const auto rank = std::max_element(loads.begin(), loads.end()) - loads.begin();
+  return {ranks, device, costs, options.ranks.profile_steps, [costs, world, device] {
             return make_emulated_link(
-                std::make_shared<AbsentPeers>(static_cast<int>(rank), world),
+                std::make_shared<AbsentPeers>(/*rank=*/0, world),
                 [costs](Operation operation, std::int64_t elements) {
                   return time_of(costs, operation, elements);
                 },

@@ -37,7 +37,7 @@ struct MeasuredBenchOptions {
   std::vector<BenchSetting> settings;  // one model after the other; device and threads are alike
   RankOptions ranks;
   // 0: the ranks of mpirun. Otherwise this process does the work of one rank of so many, on the
-  // network of the cluster in `ranks`: of each plan that with the most to invert.
+  // network of the cluster in `ranks`: of each plan the one that computes longest.
   int emulated_world = 0;
 };
 
