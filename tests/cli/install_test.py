@@ -36,7 +36,8 @@ class InstallTest(unittest.TestCase):
         data = {f"share/spdkfac/{path.relative_to(ROOT / 'data')}"
                 for kind in ("models", "clusters") for path in (ROOT / "data" / kind).glob("*.json")}
         data.add("share/spdkfac/paper.json")
-        data |= {f"share/spdkfac/{path.relative_to(ROOT)}" for path in (ROOT / "page").rglob("*")
+        data |= {f"share/spdkfac/{path.relative_to(ROOT / 'python/spdkfac')}"
+                 for path in (ROOT / "python/spdkfac/page").rglob("*")
                  if path.is_file() and "__pycache__" not in path.parts}
         programs = {"bin/spdkfac"}
         if Path(PROGRAM).with_name("spdkfac-torch").exists():

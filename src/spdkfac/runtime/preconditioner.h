@@ -10,12 +10,12 @@
 #include <torch/nn/module.h>
 #include <torch/serialize/archive.h>
 
-#include "spdkfac/base/trace.h"
 #include "spdkfac/runtime/distribution.h"
 #include "spdkfac/runtime/kfac_counters.h"
 #include "spdkfac/runtime/kfac_options.h"
 #include "spdkfac/runtime/timed_steps.h"
 #include "spdkfac/runtime/tracked_layer.h"
+#include "spdkfac/trace/trace.h"
 
 namespace spdlog {
 class logger;

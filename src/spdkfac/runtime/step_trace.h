@@ -8,9 +8,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "spdkfac/base/trace.h"
 #include "spdkfac/comm/communicator.h"
 #include "spdkfac/runtime/time_mark.h"
+#include "spdkfac/trace/trace.h"
 
 namespace spdkfac {
 
