@@ -4,14 +4,14 @@
 #include "spdkfac/comm/emulated_link.h"
 #include "spdkfac/comm/mpi.h"
 #include "spdkfac/comm/nccl.h"
-#include "spdkfac/comm/recording_communicator.h"
+#include "spdkfac/comm/logged_communicator.h"
 #include "support/device.h"
 #include "support/world.h"
 
 namespace spdkfac {
 
 std::vector<Backend> backends() {
-  const auto recording = [] { return std::make_shared<RecordingCommunicator>(support::world()); };
+  const auto logged = [] { return std::make_shared<LoggedCommunicator>(support::world()); };
   // Slow enough that operations queue on the link, fast enough for hundreds of them.
   const auto emulated = [] {
     return std::make_shared<EmulatedLink>(support::world(), [](Operation, std::int64_t elements) {
@@ -25,7 +25,7 @@ std::vector<Backend> backends() {
     all.push_back(
         {"nccl", [] { return make_nccl_communicator(support::world(), support::test_device()); }});
   }
-  all.push_back({"recording", recording});
+  all.push_back({"logged", logged});
   all.push_back({"emulated", emulated});
   return all;
 }

@@ -17,8 +17,8 @@
 #include "spdkfac/cli/output.h"
 #include "spdkfac/cli/ranks.h"
 #include "spdkfac/cli/train_planner.h"
-#include "spdkfac/comm/absent_peers.h"
 #include "spdkfac/comm/emulated_link.h"
+#include "spdkfac/comm/mirrored_peers.h"
 #include "spdkfac/report/breakdown.h"
 #include "spdkfac/report/statistics.h"
 #include "spdkfac/runtime/planners.h"
@@ -319,7 +319,7 @@ Setup emulated_setup(const Ranks& ranks, at::Device device, const MeasuredBenchO
       world);
   return {ranks, device, costs, options.ranks.profile_steps, [costs, world, device] {
             return make_emulated_link(
-                std::make_shared<AbsentPeers>(/*rank=*/0, world),
+                std::make_shared<MirroredPeers>(/*rank=*/0, world),
                 [costs](Operation operation, std::int64_t elements) {
                   return time_of(costs, operation, elements);
                 },
