@@ -13,8 +13,8 @@
 #include "spdkfac/calibrate/calibration.h"
 #include "spdkfac/calibrate/contention.h"
 #include "spdkfac/calibrate/machine.h"
-#include "spdkfac/comm/absent_peers.h"
 #include "spdkfac/comm/emulated_link.h"
+#include "spdkfac/comm/mirrored_peers.h"
 #include "spdkfac/runtime/planners.h"
 #include "spdkfac/trace/breakdown.h"
 #include "spdkfac/trace/statistics.h"
@@ -321,7 +321,7 @@ Setup emulated_setup(const train::Ranks& ranks, at::Device device,
       world);
   return {ranks, device, costs, options.ranks.profile_steps, [costs, world, device] {
             return make_emulated_link(
-                std::make_shared<AbsentPeers>(/*rank=*/0, world),
+                std::make_shared<MirroredPeers>(/*rank=*/0, world),
                 [costs](Operation operation, std::int64_t elements) {
                   return time_of(costs, operation, elements);
                 },

@@ -10,7 +10,7 @@
 #include "spdkfac/calibrate/computation.h"
 #include "spdkfac/calibrate/contention.h"
 #include "spdkfac/calibrate/grid.h"
-#include "spdkfac/comm/exchange.h"
+#include "spdkfac/comm/rank_values.h"
 
 namespace spdkfac {
 namespace {

@@ -10,9 +10,9 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/comm/agreement.h"
 #include "spdkfac/comm/clock_offset.h"
-#include "spdkfac/comm/exchange.h"
 #include "spdkfac/comm/mpi.h"
 #include "spdkfac/comm/nccl.h"
+#include "spdkfac/comm/rank_values.h"
 
 namespace spdkfac::train {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spdkfac/comm/exchange.h"
+#include "spdkfac/comm/rank_values.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -12,7 +12,7 @@ namespace {
 
 using testing::ElementsAre;
 
-TEST(Exchange, LargestOfRanksIsTakenValueByValue) {
+TEST(RankValues, LargestOfRanksIsTakenValueByValue) {
   const auto world = support::world();
   const double rank = world->rank();
   const double last = world->size() - 1;
@@ -20,7 +20,7 @@ TEST(Exchange, LargestOfRanksIsTakenValueByValue) {
   EXPECT_TRUE(largest_of_ranks(*world, c10::kCPU, {}).empty());
 }
 
-TEST(Exchange, TextOfRankZeroIsTheSameEverywhere) {
+TEST(RankValues, TextOfRankZeroIsTheSameEverywhere) {
   const auto world = support::world();
   const std::string own = world->rank() == 0 ? "först, with a zero: " + std::string(1, '\0') : "no";
   EXPECT_EQ(text_of_rank_zero(*world, c10::kCPU, own),
@@ -28,7 +28,7 @@ TEST(Exchange, TextOfRankZeroIsTheSameEverywhere) {
   EXPECT_EQ(text_of_rank_zero(*world, c10::kCPU, world->rank() == 0 ? "" : "no"), "");
 }
 
-TEST(Exchange, TextsOfRanksMayDifferInLength) {
+TEST(RankValues, TextsOfRanksMayDifferInLength) {
   const auto world = support::world();
   const auto text = [](int rank) { return std::string(static_cast<std::size_t>(rank), 'x'); };
   const auto texts = texts_of_ranks(*world, c10::kCPU, text(world->rank()));

@@ -10,31 +10,31 @@
 
 namespace spdkfac {
 
-// Passes every operation on to another communicator and remembers what it was; for tests.
-class RecordingCommunicator final : public Communicator {
+// Passes every operation to another communicator and keeps a list of the calls; for tests.
+class LoggedCommunicator final : public Communicator {
  public:
-  struct Record {
+  struct Call {
     Operation operation = Operation::kBarrier;
     std::int64_t elements = 0;
     int root = 0;
     std::string what;
 
-    bool operator==(const Record&) const = default;
+    bool operator==(const Call&) const = default;
   };
 
-  explicit RecordingCommunicator(std::shared_ptr<Communicator> inner);
+  explicit LoggedCommunicator(std::shared_ptr<Communicator> inner);
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   Work start(Request request) override;
 
   // In the order in which they were started.
-  const std::vector<Record>& records() const { return records_; }
-  void clear() { records_.clear(); }
+  const std::vector<Call>& calls() const { return calls_; }
+  void clear() { calls_.clear(); }
 
  private:
   std::shared_ptr<Communicator> inner_;
-  std::vector<Record> records_;
+  std::vector<Call> calls_;
 };
 
 }  // namespace spdkfac

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spdkfac/comm/absent_peers.h"
+#include "spdkfac/comm/mirrored_peers.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 namespace spdkfac {
 namespace {
 
-TEST(AbsentPeers, HoldWhatThisRankHolds) {
-  AbsentPeers peers(1, 4);
+TEST(MirroredPeers, HoldWhatThisRankHolds) {
+  MirroredPeers peers(1, 4);
   EXPECT_EQ(peers.rank(), 1);
   EXPECT_EQ(peers.size(), 4);
   const at::Tensor sum = at::full({3}, 2.0);
@@ -27,8 +27,8 @@ TEST(AbsentPeers, HoldWhatThisRankHolds) {
   require_same(peers, "the plan", "digest");
 }
 
-TEST(AbsentPeers, SendZerosAndReceiveTheRest) {
-  AbsentPeers peers(1, 4);
+TEST(MirroredPeers, BroadcastZerosFromOtherRoots) {
+  MirroredPeers peers(1, 4);
   const at::Tensor mine = at::full({3}, 2.0);
   peers.broadcast_async(mine, 1, "from here").wait();
   EXPECT_TRUE(at::equal(mine, at::full({3}, 2.0)));
@@ -36,18 +36,18 @@ TEST(AbsentPeers, SendZerosAndReceiveTheRest) {
   EXPECT_TRUE(at::equal(mine, at::zeros({3})));
 }
 
-// Of 10 elements, as every back end counts: all_reduce 2·3/4 of 40 bytes, broadcast 3/4.
-TEST(AbsentPeers, CountTheTrafficOfTheWholeGroup) {
-  AbsentPeers peers(0, 4);
+// 10 floats, counted as in every back end: all_reduce sends 2·3/4 of 40 bytes, broadcast 3/4.
+TEST(MirroredPeers, CountTheTrafficOfTheWholeGroup) {
+  MirroredPeers peers(0, 4);
   peers.all_reduce_async(at::zeros({10}), "sum").wait();
   EXPECT_DOUBLE_EQ(peers.traffic().sent, 60);
   peers.broadcast_async(at::zeros({10}), 2, "from there").wait();
   EXPECT_DOUBLE_EQ(peers.traffic().sent, 90);
 }
 
-TEST(AbsentPeers, RankIsOneOfThem) {
-  EXPECT_THROW(AbsentPeers(4, 4), InternalError);
-  EXPECT_THROW(AbsentPeers(-1, 4), InternalError);
+TEST(MirroredPeers, RankIsOneOfThem) {
+  EXPECT_THROW(MirroredPeers(4, 4), InternalError);
+  EXPECT_THROW(MirroredPeers(-1, 4), InternalError);
 }
 
 }  // namespace

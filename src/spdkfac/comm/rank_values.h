@@ -10,13 +10,13 @@
 
 namespace spdkfac {
 
-// Small things that all ranks must know alike. All ranks call them together; the messages travel
-// from and to `device`, since not every communicator takes tensors of the host.
+// Small values that every rank needs from the others. All ranks call these functions together. The
+// messages use tensors on `device`, because not every communicator takes CPU tensors.
 
-// The values of each rank; as many on each.
+// The values of each rank; all ranks pass the same number of them.
 std::vector<std::vector<double>> numbers_of_ranks(Communicator& communicator, c10::Device device,
                                                   const std::vector<double>& values);
-// Element by element the largest of them.
+// The largest of them, element by element.
 std::vector<double> largest_of_ranks(Communicator& communicator, c10::Device device,
                                      const std::vector<double>& values);
 

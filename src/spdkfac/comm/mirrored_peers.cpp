@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spdkfac/comm/absent_peers.h"
+#include "spdkfac/comm/mirrored_peers.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -9,11 +9,11 @@
 
 namespace spdkfac {
 
-AbsentPeers::AbsentPeers(int rank, int size) : rank_(rank), size_(size) {
+MirroredPeers::MirroredPeers(int rank, int size) : rank_(rank), size_(size) {
   SPDKFAC_CHECK(rank >= 0 && rank < size, fmt::format("rank {} of {}", rank, size));
 }
 
-Work AbsentPeers::start(Request request) {
+Work MirroredPeers::start(Request request) {
   const c10::NoGradGuard no_grad;
   const bool root = request.root == rank_;
   switch (request.operation) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spdkfac/comm/exchange.h"
+#include "spdkfac/comm/rank_values.h"
 
 #include <algorithm>
 #include <cstring>
@@ -68,7 +68,7 @@ std::string text_of_rank_zero(Communicator& communicator, c10::Device device,
 std::vector<std::string> texts_of_ranks(Communicator& communicator, c10::Device device,
                                         const std::string& text) {
   const auto length = largest_of_ranks(communicator, device, {static_cast<double>(text.size())});
-  // One more, so that every text ends in a zero.
+  // One more byte, so that every text ends with a zero.
   const std::int64_t size = static_cast<std::int64_t>(length[0]) + 1;
   const at::Tensor own = bytes_of(text, size, device);
   const at::Tensor all = at::empty({communicator.size(), size}, own.options());
