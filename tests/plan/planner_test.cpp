@@ -356,18 +356,56 @@ TEST(MakePlan, TracesTravelWhereNobodyHoldsBothFactors) {
   }
 }
 
-TEST(ComputeStream, TasksEndWhenTheHandMadeTimelineSays) {
+ComputeStream stream_of_three_layers(TaskOrder order, FactorSchedule schedule) {
   const ModelSpec model = three_layers();
-  const CostModel costs = affine_costs(2, 1, 1);
-  const auto stream = compute_stream(model, layer_costs(model, costs), costs.overheads, 2,
-                                     FactorSchedule::kPipelined, true);
+  CostModel costs = affine_costs(2, 1, 1);
+  costs.task_order = order;
+  return compute_stream(model, layer_costs(model, costs), costs, schedule, true);
+}
+
+std::vector<double> ends_of(const ComputeStream& stream) {
   std::vector<double> ends;
   for (const Seconds end : end_times(stream)) ends.push_back(end.value());
-  EXPECT_THAT(ends, ElementsAre(1, 2, 3, 4, 5, 6, 8, 9, 11, 12, 14, 15));
+  return ends;
+}
+
+TEST(ComputeStream, FactorsAroundPassesEndWhenTheHandMadeTimelineSays) {
+  const auto stream =
+      stream_of_three_layers(TaskOrder::kFactorsAroundPasses, FactorSchedule::kPipelined);
+  // A_0 F_0 A_1 F_1 A_2 F_2, 1 s each, then B_l 2 s and G_l 1 s from the last layer.
+  EXPECT_THAT(ends_of(stream), ElementsAre(1, 2, 3, 4, 5, 6, 8, 9, 11, 12, 14, 15));
   EXPECT_EQ(stream.join, stream.tasks.size());
   EXPECT_THAT(stream.release_a, ElementsAre(0, 2, 4));
   EXPECT_THAT(stream.release_gradient, ElementsAre(10, 8, 6));
   EXPECT_THAT(stream.release_g, ElementsAre(11, 9, 7));
+}
+
+TEST(ComputeStream, FactorsBetweenPassesEndWhenTheHandMadeTimelineSays) {
+  const auto stream =
+      stream_of_three_layers(TaskOrder::kFactorsBetweenPasses, FactorSchedule::kPipelined);
+  // F_0 A_0 F_1 A_1 F_2 A_2, 1 s each, then G_l 1 s and B_l 2 s from the last layer.
+  EXPECT_THAT(ends_of(stream), ElementsAre(1, 2, 3, 4, 5, 6, 7, 9, 10, 12, 13, 15));
+  EXPECT_THAT(stream.release_a, ElementsAre(1, 3, 5));
+  EXPECT_THAT(stream.release_g, ElementsAre(10, 8, 6));
+  EXPECT_THAT(stream.release_gradient, ElementsAre(11, 9, 7));
+}
+
+TEST(ComputeStream, NaiveFactorsLeaveAtTheEndOfTheirPassInEitherOrder) {
+  for (const TaskOrder order :
+       {TaskOrder::kFactorsAroundPasses, TaskOrder::kFactorsBetweenPasses}) {
+    const auto stream = stream_of_three_layers(order, FactorSchedule::kNaive);
+    EXPECT_THAT(stream.release_a, ElementsAre(5, 5, 5));
+    EXPECT_THAT(stream.release_g, ElementsAre(11, 11, 11));
+  }
+}
+
+TEST(ComputeStream, BulkFactorsDoNotDependOnTheOrder) {
+  const auto around = stream_of_three_layers(TaskOrder::kFactorsAroundPasses, kBulk);
+  const auto between = stream_of_three_layers(TaskOrder::kFactorsBetweenPasses, kBulk);
+  // F_0 F_1 F_2 B_2 B_1 B_0, then A_0 A_1 A_2 G_2 G_1 G_0.
+  EXPECT_THAT(ends_of(around), ElementsAre(1, 2, 3, 5, 7, 9, 10, 11, 12, 13, 14, 15));
+  EXPECT_EQ(ends_of(between), ends_of(around));
+  EXPECT_EQ(between.release_gradient, around.release_gradient);
 }
 
 }  // namespace

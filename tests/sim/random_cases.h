@@ -47,6 +47,8 @@ inline CostModel random_cluster(Random& random, int world) {
                      random.real(0.2, 1),
                      random.coin() ? 1 : random.real(0.2, 1),
                      random.coin()};
+  costs.task_order =
+      random.coin() ? TaskOrder::kFactorsAroundPasses : TaskOrder::kFactorsBetweenPasses;
   if (random.coin()) costs.nct_below = random.integer(1, 30);
   return costs;
 }

@@ -32,7 +32,7 @@ Plan make_plan(const ModelSpec& model, const CostModel& costs, int world,
   if (options.second_order()) plan.factors = place_factors(model, layers, here, options);
   if (world > 1) {
     const ComputeStream stream =
-        compute_stream(model, layers, here.overheads, world, options.factor_schedule, with_factors);
+        compute_stream(model, layers, here, options.factor_schedule, with_factors);
     plan.messages = plan_messages(model, stream, here, options, plan.factors);
     if (step == StepKind::kFull) {
       if (auto traces = trace_message(options, plan.factors)) {
