@@ -8,6 +8,7 @@
 
 #include "spdkfac/base/error.h"
 #include "spdkfac/plan/compute_stream.h"
+#include "spdkfac/plan/plan_options_file.h"
 #include "support/config_error.h"
 #include "support/models.h"
 #include "support/random.h"
@@ -75,8 +76,6 @@ TEST(Preset, HasTheDocumentedValuesOfEveryName) {
     EXPECT_EQ(options.factor_reduce, expected.reduce);
     EXPECT_EQ(options.exchange, expected.exchange);
     EXPECT_EQ(options.threshold_bytes.value(), 64 * 1024 * 1024);
-    EXPECT_EQ(options.factor_interval, 1);
-    EXPECT_EQ(options.inverse_interval, 1);
     EXPECT_FALSE(options.nct_below.has_value());
     EXPECT_NO_THROW(validate(options));
   }
@@ -94,9 +93,8 @@ TEST(Preset, AutoHasOptionsOfItsOwn) { EXPECT_EQ(preset("auto").algorithm, "auto
 // Which of the options' fields a message names.
 std::vector<std::string> named_fields(const std::string& message) {
   std::vector<std::string> found;
-  for (const char* field :
-       {"factor_schedule", "fusion", "placement", "balance_by", "factor_reduce", "exchange",
-        "nct_below", "owners", "factor_interval", "inverse_interval", "threshold_bytes"}) {
+  for (const char* field : {"factor_schedule", "fusion", "placement", "balance_by", "factor_reduce",
+                            "exchange", "nct_below", "owners", "threshold_bytes"}) {
     if (message.find(field) != std::string::npos) found.emplace_back(field);
   }
   return found;
@@ -115,11 +113,47 @@ TEST(PlanOptions, ConflictsNameBothFields) {
   options.owners = 2;
   EXPECT_THAT(config_error([&] { validate(options); }),
               AllOf(HasSubstr("owners"), HasSubstr("placement")));
-  options = preset("spd-kfac");
-  options.factor_interval = 2;  // inverses of factors that are not fresh
-  options.inverse_interval = 3;
-  EXPECT_THAT(config_error([&] { validate(options); }),
-              AllOf(HasSubstr("factor_interval"), HasSubstr("inverse_interval")));
+}
+
+TEST(RefreshIntervals, InversesOfFactorsThatAreNotFreshAreAConflict) {
+  EXPECT_NO_THROW(validate(RefreshIntervals{2, 4}));
+  EXPECT_THAT(config_error([] {
+                validate(RefreshIntervals{2, 3});
+              }),
+              AllOf(HasSubstr("factor_interval=2"), HasSubstr("inverse_interval=3")));
+}
+
+TEST(RefreshIntervals, AreAtLeastOne) {
+  EXPECT_THAT(config_error([] {
+                validate(RefreshIntervals{0, 1});
+              }),
+              HasSubstr("factor_interval=0"));
+  EXPECT_THAT(config_error([] {
+                validate(RefreshIntervals{1, kMaxInterval + 1});
+              }),
+              HasSubstr("inverse_interval=1000001"));
+}
+
+TEST(MakePlan, KeepsTheIntervalsOfSecondOrderTrainingOnly) {
+  const ModelSpec model = tiny_model({{3, 2}}, layer_times(1, 2, 1, 1));
+  const CostModel costs = affine_costs(2, 1, 1);
+  EXPECT_EQ(make_plan(model, costs, 2, preset("d-kfac"), {2, 6}).intervals,
+            RefreshIntervals({2, 6}));
+  // Without factors there is nothing to refresh, whatever the run's options say.
+  EXPECT_EQ(make_plan(model, costs, 2, preset("sgd"), {2, 5}).intervals, RefreshIntervals());
+}
+
+TEST(MakePlan, CheapestExchangeDependsOnHowOftenInversesAreRefreshed) {
+  // d_A = d_G = 3: both inverses have 12 elements, the gradient 9; messages cost 1 s an element.
+  const ModelSpec model = tiny_model({{3, 3}});
+  const CostModel costs = affine_costs(2, 0, 1, CubicInverse{100, 0, 0, 0});
+  PlanOptions options = preset("owner-precondition");
+  options.exchange = Exchange::kCheapest;
+  const auto sends_gradient = [&](std::int64_t interval) {
+    return make_plan(model, costs, 2, options, {1, interval}).factors.front().sends_gradient;
+  };
+  EXPECT_TRUE(sends_gradient(1));   // 9 ≤ 12
+  EXPECT_FALSE(sends_gradient(2));  // 9 > 12/2
 }
 
 // How often each tensor travels.
@@ -160,7 +194,8 @@ TEST(MakePlan, SendsEveryTensorExactlyOnce) {
     for (const AlgorithmInfo& algorithm : named_algorithms()) {
       for (const StepKind step : {StepKind::kFull, StepKind::kFactors, StepKind::kGradients}) {
         SCOPED_TRACE(algorithm.name + ", case " + std::to_string(i));
-        expect_every_tensor_once(make_plan(model, costs, world, algorithm.options, step), model);
+        expect_every_tensor_once(make_plan(model, costs, world, algorithm.options, {}, step),
+                                 model);
       }
     }
   }

@@ -79,7 +79,7 @@ inline RandomCase random_case(Random& random) {
       algorithms[static_cast<std::size_t>(random.integer(0, last))].options;
   const auto step =
       options.second_order() ? static_cast<StepKind>(random.integer(0, 2)) : StepKind::kFull;
-  result.plan = make_plan(result.model, result.costs, world, options, step);
+  result.plan = make_plan(result.model, result.costs, world, options, {}, step);
   return result;
 }
 

@@ -14,6 +14,7 @@
 #include "spdkfac/data/fashion_mnist.h"
 #include "spdkfac/data/shuffle.h"
 #include "spdkfac/data/synthetic.h"
+#include "spdkfac/plan/plan_options_file.h"
 
 namespace spdkfac::cli {
 namespace {
