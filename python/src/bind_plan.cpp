@@ -7,6 +7,7 @@
 #include "spdkfac/plan/layer_spec.h"
 #include "spdkfac/plan/plan.h"
 #include "spdkfac/plan/plan_options.h"
+#include "spdkfac/plan/plan_options_file.h"
 #include "spdkfac/report/layer_table.h"
 #include "spdkfac/report/plan_text.h"
 #include "spdkfac/runtime/distribution.h"

@@ -96,8 +96,10 @@ void bind_predict(py::module_& module) {
   module.def(
       "predict",
       [](const ModelSpec& model, const CostModel& costs, int world, const PlanOptions& options,
+         std::int64_t factor_interval, std::int64_t inverse_interval,
          const SimulationOptions& simulation) {
-        return report::predict(model, costs, world, options, simulation);
+        const RefreshIntervals intervals{factor_interval, inverse_interval};
+        return report::predict(model, costs, world, options, intervals, simulation);
       },
       unlocked);
   module.def("compared_algorithms", &report::compared_algorithms);

@@ -47,15 +47,16 @@ TEST(EmulatedRank, LeavesWhatNothingWasTimedOfToTheCosts) {
 
 TEST(EmulatedRank, DoesTheWorkOfTheOneThatComputesLongest) {
   const CostModel costs = costs_for(4);
-  const Planner plain = [&](const ModelSpec& model, StepKind kind) {
-    return make_plan(model, costs, 4, preset("mpd-kfac"), kind);
+  const Planner plain = [&](const ModelSpec& model, const RefreshIntervals& intervals,
+                            StepKind kind) {
+    return make_plan(model, costs, 4, preset("mpd-kfac"), intervals, kind);
   };
   // Dealt out in turn: A of the first layer, 4 s, to rank 0; G, 2 s, to 1; A of the second, 8 s, to
   // 2; G, 2 s, to 3.
-  const Plan dealt = plain(two_layers(), StepKind::kFull);
+  const Plan dealt = plain(two_layers(), {}, StepKind::kFull);
   ASSERT_EQ(dealt.factors[2].owner, 2);
 
-  const Plan plan = planner_of_emulated_rank(plain, costs, 3)(two_layers(), StepKind::kFull);
+  const Plan plan = planner_of_emulated_rank(plain, costs, 3)(two_layers(), {}, StepKind::kFull);
   EXPECT_EQ(plan.factors[0].owner, 0);
   EXPECT_EQ(plan.factors[1].owner, 1);
   EXPECT_EQ(plan.factors[2].owner, 3);

@@ -61,7 +61,7 @@ TEST(Messages, AreThoseOfThePlanInItsOrderWhateverTheDelays) {
     RankNet model = seeded_net();
     Preconditioner kfac(*model, run.kfac, distribution_of(run, recording, &seen));
     std::mt19937 random(static_cast<unsigned>(world()->rank()) + 17);
-    const bool second_order = plan_options(run).second_order();
+    const bool second_order = preset(run.algorithm).second_order();
     for (std::int64_t step = 0; step < 6; ++step) {
       recording->clear();
       const double before = recording->traffic().sent;
@@ -232,8 +232,9 @@ TEST(Messages, APlanForAnotherNumberOfRanksIsAnError) {
   if (world()->size() == 1) GTEST_SKIP() << "one rank has no plan";
   RankNet model = seeded_net();
   Distribution distribution = distribution_of({}, world());
-  distribution.planner = [](const ModelSpec& spec, StepKind step) {
-    return make_best_plan(spec, rank_costs(8), 8, preset("spd-kfac"), step);
+  distribution.planner = [](const ModelSpec& spec, const RefreshIntervals& intervals,
+                            StepKind step) {
+    return make_best_plan(spec, rank_costs(8), 8, preset("spd-kfac"), intervals, step);
   };
   Preconditioner kfac(*model, {}, distribution);
   rank_loss(model, rank_batch(world()->rank(), 0)).backward();

@@ -69,9 +69,9 @@ ModelSpec with_absent_times(ModelSpec model, const CostModel& costs) {
 }
 
 Planner planner_of_emulated_rank(Planner planner, const CostModel& costs, int rank) {
-  return [=](const ModelSpec& timed, StepKind kind) {
+  return [=](const ModelSpec& timed, const RefreshIntervals& intervals, StepKind kind) {
     const ModelSpec model = with_absent_times(timed, costs);
-    Plan plan = planner(model, kind);
+    Plan plan = planner(model, intervals, kind);
     const int critical = critical_rank(simulate(plan, model, costs).trace);
     return with_ranks_swapped(std::move(plan), critical, rank);
   };

@@ -215,7 +215,9 @@ void measure_model(const Experiment& experiment, const BenchSetting& setting, co
   std::optional<ContentionMeter> meter = make_meter(setup);
   std::vector<Samples> samples = take_turns(variants, setting, setup, meter, progress);
   CostModel costs = setup.costs;
-  costs.overheads.unpack_on_arrival = true;  // whoever wrote the cluster file, steps do
+  // Whatever the cluster file says, the measured steps do both.
+  costs.overheads.unpack_on_arrival = true;
+  costs.task_order = TaskOrder::kFactorsBetweenPasses;
   if (meter) {
     const RatesTogether rates = meter->rates();
     costs.overheads.compute_rate_under_communication = rates.computation;

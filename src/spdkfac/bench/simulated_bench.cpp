@@ -16,7 +16,7 @@ RunBenchResult simulate_runs(const Experiment& experiment, const std::vector<Mod
     for (const int world : worlds) {
       for (const Variant& variant : experiment.variants) {
         const int workers = variant.world.value_or(world);
-        report::Predicted predicted = report::predict(model, costs, workers, variant.options);
+        report::Predicted predicted = report::predict(model, costs, workers, variant.options, {});
         Run run;
         run.model = model.name;
         run.world = workers;

@@ -159,7 +159,7 @@ StepBenchResult bench_step(const StepBenchOptions& options, const ProgressListen
   }
 
   KfacOptions watching = options.kfac;
-  watching.factor_interval = watching.inverse_interval = std::int64_t{1} << 40;
+  watching.factor_interval = watching.inverse_interval = kMaxInterval;  // never
   KfacOptions traced = options.kfac;
   traced.trace = true;
   std::vector<std::unique_ptr<BenchModel>> models;

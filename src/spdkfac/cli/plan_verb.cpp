@@ -30,7 +30,8 @@ struct PlanVerb {
     }
     const CostModel costs = inputs.cluster();
     const int world = inputs.world(costs);
-    const report::Predicted predicted = report::predict(models[0], costs, world, algorithms[0]);
+    const report::Predicted predicted =
+        report::predict(models[0], costs, world, algorithms[0], inputs.intervals());
     if (!out.empty()) write_file_atomically(out, to_json(predicted.plan).dump(1) + "\n");
     if (json) {
       print_json(to_json(predicted.plan));

@@ -148,6 +148,7 @@ struct SimulateVerb {
                 const std::vector<int>& worlds, const std::vector<PlanOptions>& algorithms,
                 bool scaling) const {
     const SimulationOptions options = simulation();
+    const RefreshIntervals intervals = inputs.intervals();
     if (!trace.empty() && models.size() * algorithms.size() != 1) {
       throw ConfigError(
           fmt::format("flags: --trace writes one iteration (got {} models and {} "
@@ -161,7 +162,8 @@ struct SimulateVerb {
         std::vector<Prediction>& predictions = by_model.emplace_back();
         for (const int world : worlds) {
           for (const PlanOptions& algorithm : algorithms) {
-            const report::Predicted one = report::predict(model, costs, world, algorithm, options);
+            const report::Predicted one =
+                report::predict(model, costs, world, algorithm, intervals, options);
             write_trace(one.trace);
             predictions.push_back(one.prediction);
             progress.advance();

@@ -256,10 +256,6 @@ train::TrainOptions TrainVerb::resolve() const {
   if (result.second_order()) validate(result.kfac);
   result.ranks.plan = plan_flags.options(result.algorithm);
   if (result.algorithm != kAutoAlgorithm) validate(result.ranks.plan);
-  if (result.second_order()) {
-    result.ranks.plan.factor_interval = result.kfac.factor_interval;
-    result.ranks.plan.inverse_interval = result.kfac.inverse_interval;
-  }
   return result;
 }
 

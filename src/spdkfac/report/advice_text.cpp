@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "spdkfac/plan/plan_options_file.h"
 #include "spdkfac/report/plan_text.h"
 #include "spdkfac/report/table.h"
 
@@ -128,7 +129,7 @@ Json to_json(const Change& change) {
           {"iteration", change.iteration.value()},
           {"examples_per_second", change.examples_per_second},
           {"speedup", change.speedup},
-          {"options", to_json(change.options)}};
+          {"options", to_json(OptionsAndIntervals{change.options, change.intervals})}};
 }
 
 }  // namespace
@@ -137,7 +138,7 @@ std::string to_text(const AdviceReport& report) {
   const Scenario& s = report.scenario;
   std::string text = s.options.algorithm == kAutoAlgorithm ? "The best plan\n" : "The plan\n";
   text += plan_summary(report.judged.plan, s.model, s.costs.for_world(s.world));
-  if (s.options.inverse_interval > 1) {
+  if (s.intervals.inverses > 1) {
     text += fmt::format("average iteration {} ms\n", milliseconds(report.advice.iteration));
   }
   return text + "\nThe algorithms\n" + comparison_text(report.algorithms) + "\n" +
@@ -161,7 +162,7 @@ Json to_json(const AdviceReport& report) {
           {"world", s.world},
           {"iteration", advice.iteration.value()},
           {"examples_per_second", advice.examples_per_second},
-          {"options", to_json(advice.options)},
+          {"options", to_json(OptionsAndIntervals{advice.options, s.intervals})},
           {"digest", report.judged.plan.digest()},
           {"limiting", advice.limiting.empty() ? Json() : Json(advice.limiting)},
           {"limits", std::move(limits)},

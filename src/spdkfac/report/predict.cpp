@@ -42,14 +42,15 @@ Predicted predict(const ModelSpec& model, const CostModel& costs, Plan plan,
 }
 
 Predicted predict(const ModelSpec& model, const CostModel& costs, int world,
-                  const PlanOptions& options, const SimulationOptions& simulation) {
+                  const PlanOptions& options, const RefreshIntervals& intervals,
+                  const SimulationOptions& simulation) {
   const PlanOptions chosen =
-      options.algorithm == kAutoAlgorithm ? best_options(model, costs, world, options) : options;
+      options.algorithm == kAutoAlgorithm ? best_options(model, costs, world, intervals) : options;
   Predicted result;
   Prediction average;
   double steps = 0;
-  for (const auto& [step, count] : refresh_cycle(chosen)) {
-    Plan plan = make_plan(model, costs, world, chosen, step);
+  for (const auto& [step, count] : refresh_cycle(chosen, intervals)) {
+    Plan plan = make_plan(model, costs, world, chosen, intervals, step);
     plan.algorithm = plan.options.algorithm = options.algorithm;
     Predicted one = predict(model, costs, std::move(plan), simulation);
     const double weight = static_cast<double>(count);

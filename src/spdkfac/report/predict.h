@@ -25,7 +25,8 @@ std::vector<std::string> compared_algorithms();
 
 // Plans and simulates one algorithm, `auto` included.
 Predicted predict(const ModelSpec& model, const CostModel& costs, int world,
-                  const PlanOptions& options, const SimulationOptions& simulation = {});
+                  const PlanOptions& options, const RefreshIntervals& intervals,
+                  const SimulationOptions& simulation = {});
 
 // Simulates one step of a given plan.
 Predicted predict(const ModelSpec& model, const CostModel& costs, Plan plan,

@@ -379,7 +379,7 @@ void Preconditioner::Impl::adopt_plan() {
   }
   plans_.clear();
   for (const StepKind kind : kinds) {
-    Plan plan = distribution_.planner(model_, kind);
+    Plan plan = distribution_.planner(model_, options.intervals(), kind);
     if (plan.world != distribution_.communicator->size()) {
       throw ConfigError(
           fmt::format("kfac: the plan is for {} ranks, the communicator has {}; make a plan for "

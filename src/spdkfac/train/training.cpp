@@ -11,6 +11,7 @@
 #include "spdkfac/data/fashion_mnist.h"
 #include "spdkfac/data/shuffle.h"
 #include "spdkfac/data/synthetic.h"
+#include "spdkfac/plan/plan_options_file.h"
 #include "spdkfac/train/device.h"
 #include "spdkfac/train/sha256.h"
 #include "spdkfac/train/train_planner.h"
