@@ -42,6 +42,8 @@ class InstallTest(unittest.TestCase):
         programs = {"bin/spdkfac"}
         if Path(PROGRAM).with_name("spdkfac-torch").exists():
             programs.add("bin/spdkfac-torch")
+            # The library has tests of its own: tests/install.
+            installed = {path for path in installed if not path.startswith(("include/", "lib/"))}
         self.assertEqual(installed, programs | data)
 
     def test_installed_program_answers_as_the_built_one(self) -> None:
