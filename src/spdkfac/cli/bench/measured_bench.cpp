@@ -22,6 +22,7 @@
 #include "spdkfac/report/breakdown.h"
 #include "spdkfac/report/statistics.h"
 #include "spdkfac/runtime/planners.h"
+#include "spdkfac/runtime/step_meter.h"
 
 namespace spdkfac::cli {
 namespace {
@@ -88,9 +89,10 @@ CategoryTimes medians(const std::vector<CategoryTimes>& samples) {
 // Before every step that counts: machines change their speed, and what a prediction is made of
 // should be as old as what it is held against.
 void time_layers(Contestant& contestant, const Batch& batch) {
-  contestant.trainee->kfac().time_layers(true);
+  StepMeter meter(contestant.trainee->kfac());
+  meter.time_layers(true);
   contestant.trainee->step(batch);
-  contestant.trainee->kfac().time_layers(false);
+  meter.time_layers(false);
 }
 
 // Keeps measuring what computation and messages take from each other, between the steps. None where
@@ -148,7 +150,7 @@ std::vector<Samples> take_turns(std::vector<Contestant>& contestants, const Benc
 std::vector<TimedSteps> timed_steps(const std::vector<Contestant>& contestants) {
   std::vector<TimedSteps> timed;
   for (const Contestant& contestant : contestants) {
-    timed.push_back(contestant.trainee->kfac().timed_steps());
+    timed.push_back(StepMeter(contestant.trainee->kfac()).timed_steps());
   }
   for (const auto pass : {&LayerTimes::forward, &LayerTimes::backward}) {
     for (std::size_t layer = 0; layer < timed.front().model.layers.size(); ++layer) {

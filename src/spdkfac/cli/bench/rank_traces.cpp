@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "spdkfac/base/check.h"
+#include "spdkfac/runtime/step_meter.h"
 
 namespace spdkfac::cli {
 namespace {
@@ -113,9 +114,10 @@ Trace joined(const std::vector<Trace>& ranks, const std::vector<Seconds>& shifts
 RankTraces::RankTraces(const Ranks& ranks) : ranks_(ranks), clock_offset_(ranks.clock_offset()) {}
 
 Trace RankTraces::last_step(Preconditioner& kfac) const {
-  const auto begin = kfac.trace_begin().time_since_epoch();
+  const StepMeter meter(kfac);
+  const auto begin = meter.trace_begin().time_since_epoch();
   const double seconds = std::chrono::duration<double>(begin).count() - clock_offset_.value();
-  const std::string mine = Json({{"begin", seconds}, {"events", to_json(kfac.trace())}}).dump();
+  const std::string mine = Json({{"begin", seconds}, {"events", to_json(meter.trace())}}).dump();
   std::vector<Trace> traces;
   std::vector<double> begins;
   for (const std::string& text : ranks_.texts(mine)) {

@@ -18,6 +18,7 @@
 #include "spdkfac/report/breakdown.h"
 #include "spdkfac/report/statistics.h"
 #include "spdkfac/report/table.h"
+#include "spdkfac/runtime/step_meter.h"
 
 namespace spdkfac::cli {
 namespace {
@@ -187,7 +188,7 @@ StepBenchResult bench_step(const StepBenchOptions& options) {
       if (step < options.warmup) continue;
       result.variants[index].seconds.push_back(seconds);
       if (index + 1 < trainees.size()) continue;
-      result.last = trainees[index]->kfac().trace();
+      result.last = StepMeter(trainees[index]->kfac()).trace();
       const CategoryTimes times = breakdown(result.last, 0);
       for (std::size_t part = 0; part < kCategoryCount; ++part) {
         parts[part].push_back(times[kCategories[part]].value() * kMilli);
