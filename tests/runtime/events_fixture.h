@@ -14,8 +14,8 @@ namespace spdkfac::support {
 // A moment so many seconds after the start of the step.
 inline TimeMark at_second(double seconds) {
   TimeMark mark;
-  mark.time += std::chrono::duration_cast<TimeMark::Clock::duration>(
-      std::chrono::duration<double>(seconds));
+  mark.time +=
+      std::chrono::duration_cast<TimeMark::Clock::duration>(std::chrono::duration<double>(seconds));
   return mark;
 }
 

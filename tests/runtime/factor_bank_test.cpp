@@ -46,8 +46,7 @@ TEST(FactorBank, AFactorThatWasNotCapturedIsPackedAsNanAndLeftOut) {
   rank.incidents.end_step();
   rank.incidents.finish();
   EXPECT_EQ(rank.incidents.counters().nonfinite_factors, 1);
-  EXPECT_TRUE(
-      torch::equal(rank.bank.state(0).factor(FactorSide::kA).average->mean(), before));
+  EXPECT_TRUE(torch::equal(rank.bank.state(0).factor(FactorSide::kA).average->mean(), before));
 }
 
 TEST(FactorBank, DeferredCallsYieldTheSameFactors) {

@@ -19,7 +19,7 @@ constexpr int kSteps = 12;
 // A network that is trained on what `batch` holds at the moment.
 struct GraphTraining {
   explicit GraphTraining(const KfacOptions& options,
-                            const std::shared_ptr<spdlog::logger>& logger = nullptr)
+                         const std::shared_ptr<spdlog::logger>& logger = nullptr)
       : kfac(*model, options, logger),
         optimizer(model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9)) {}
 
@@ -92,8 +92,8 @@ TEST_P(GraphStepsOf, TrainAsStepsDo) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Intervals, GraphStepsOf,
-                         testing::Values(Intervals{1, 1, 2}, Intervals{2, 4, 6},
-                                         Intervals{1, 3, 4}, Intervals{3, 1, 4}),
+                         testing::Values(Intervals{1, 1, 2}, Intervals{2, 4, 6}, Intervals{1, 3, 4},
+                                         Intervals{3, 1, 4}),
                          [](const auto& one) {
                            return fmt::format("{}_{}", one.param.factors, one.param.inverses);
                          });

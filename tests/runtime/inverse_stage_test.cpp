@@ -64,9 +64,9 @@ struct Inverting : LoneRank {
 };
 
 TEST(InverseStage, WithoutOwnersEveryRankInvertsEverythingAndSendsNothing) {
-  Inverting rank(hand_made_plan(
-      kAllFactors, {placed(0, FactorSide::kA, {}), placed(0, FactorSide::kG, {}),
-                    placed(1, FactorSide::kA, {}), placed(1, FactorSide::kG, {})}));
+  Inverting rank(
+      hand_made_plan(kAllFactors, {placed(0, FactorSide::kA, {}), placed(0, FactorSide::kG, {}),
+                                   placed(1, FactorSide::kA, {}), placed(1, FactorSide::kG, {})}));
   rank.invert();
   EXPECT_THAT(rank.sent(), IsEmpty());
   for (const std::size_t layer : {0, 1}) {
@@ -78,14 +78,14 @@ TEST(InverseStage, WithoutOwnersEveryRankInvertsEverythingAndSendsNothing) {
 }
 
 TEST(InverseStage, SendsWhatItOwnsInThePlansOrderAndTakesInTheRest) {
-  Inverting rank(hand_made_plan(
-      kAllFactors, {placed(0, FactorSide::kA, 1), placed(1, FactorSide::kA, 0),
-                    placed(1, FactorSide::kG, {}), placed(0, FactorSide::kG, 0)}));
+  Inverting rank(
+      hand_made_plan(kAllFactors, {placed(0, FactorSide::kA, 1), placed(1, FactorSide::kA, 0),
+                                   placed(1, FactorSide::kG, {}), placed(0, FactorSide::kG, 0)}));
   rank.invert();
   EXPECT_THAT(rank.sent(), ElementsAre("broadcast inverse A l0", "broadcast inverse A l1",
                                        "broadcast inverse G l0"));
-  for (const auto& [layer, side] : {std::pair(1, FactorSide::kA), std::pair(1, FactorSide::kG),
-                                    std::pair(0, FactorSide::kG)}) {
+  for (const auto& [layer, side] :
+       {std::pair(1, FactorSide::kA), std::pair(1, FactorSide::kG), std::pair(0, FactorSide::kG)}) {
     const auto index = static_cast<std::size_t>(layer);
     EXPECT_TRUE(torch::allclose(rank.inverse(index, side), rank.expected(index, side)));
   }
@@ -100,8 +100,7 @@ TEST(InverseStage, TheOwnerOfALayerSendsItsPreconditionedGradient) {
                     placed(1, FactorSide::kA, 1, true), placed(1, FactorSide::kG, 1, true)}));
   const at::Tensor before = rank.modules[0]->weight.grad().clone();
   rank.invert();
-  EXPECT_THAT(rank.sent(),
-              ElementsAre("broadcast gradient of l0", "broadcast gradient of l1"));
+  EXPECT_THAT(rank.sent(), ElementsAre("broadcast gradient of l0", "broadcast gradient of l1"));
   const at::Tensor expected =
       rank.expected(0, FactorSide::kG).mm(before).mm(rank.expected(0, FactorSide::kA));
   EXPECT_TRUE(torch::allclose(rank.modules[0]->weight.grad(), expected));
@@ -128,9 +127,9 @@ TEST(InverseStage, BetweenRefreshesOwnersPreconditionWithTheInversesThatTheyHave
 TEST(InverseStage, MeansOfDiagonalsTravelBeforeTheInverses) {
   std::vector<std::vector<Member>> messages = kAllFactors;
   messages.push_back({{TensorKind::kTrace, 0}, {TensorKind::kTrace, 1}});
-  Inverting rank(hand_made_plan(
-      messages, {placed(0, FactorSide::kA, 0), placed(0, FactorSide::kG, 1),
-                 placed(1, FactorSide::kA, {}), placed(1, FactorSide::kG, {})}));
+  Inverting rank(
+      hand_made_plan(messages, {placed(0, FactorSide::kA, 0), placed(0, FactorSide::kG, 1),
+                                placed(1, FactorSide::kA, {}), placed(1, FactorSide::kG, {})}));
   rank.invert();
   EXPECT_EQ(rank.sent().size(), 3U);
   EXPECT_EQ(rank.communicator.records()[0].elements, 4);

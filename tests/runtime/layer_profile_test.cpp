@@ -38,7 +38,9 @@ std::shared_ptr<StepEvents> timed_passes() {
   return step;
 }
 
-void expect_seconds(Seconds actual, double expected) { EXPECT_NEAR(actual.value(), expected, 1e-9); }
+void expect_seconds(Seconds actual, double expected) {
+  EXPECT_NEAR(actual.value(), expected, 1e-9);
+}
 
 TEST(LayerProfile, PassesLieBetweenVisits) {
   const RankProfile profile = profile_of({timed_passes()}, two_specs(), kOrder);
@@ -64,8 +66,8 @@ TEST(LayerProfile, FactorsAreMeansOverTheStepsThatComputedThem) {
 
 TEST(LayerProfile, InversesShareTheTimeOfTheirBatch) {
   const auto step = timed_passes();
-  step->parts.push_back(step_event(StepPart::kInverse,
-                              {{{0, FactorSide::kA}, 0.75}, {{1, FactorSide::kG}, 0.25}}, 13, 17));
+  step->parts.push_back(step_event(
+      StepPart::kInverse, {{{0, FactorSide::kA}, 0.75}, {{1, FactorSide::kG}, 0.25}}, 13, 17));
   const RankProfile profile = profile_of({step}, two_specs(), kOrder);
   expect_seconds(profile.layers[1].inverse_a.value(), 3);
   expect_seconds(profile.layers[0].inverse_g.value(), 1);

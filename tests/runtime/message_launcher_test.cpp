@@ -97,8 +97,7 @@ TEST(MessageLauncher, PacksFactorsAndCopiesGradients) {
   // Sums of two ranks that hold the same.
   const at::Tensor sum = rank.bank.state(0).factor(FactorSide::kA).sum[0];
   const double per_example = example_scale(Convention::kKfc, FactorSide::kA, 4);
-  EXPECT_TRUE(
-      torch::allclose(rank.launcher.slot(kA0), upper_triangle(sum) * (2 * per_example)));
+  EXPECT_TRUE(torch::allclose(rank.launcher.slot(kA0), upper_triangle(sum) * (2 * per_example)));
   EXPECT_TRUE(torch::equal(rank.launcher.slot(kGradient0),
                            rank.modules[0]->weight.grad().reshape({-1}) * 2));
 }
@@ -141,10 +140,9 @@ TEST(MessageLauncher, DeferredMessagesWaitForTheEndOfThePasses) {
 }
 
 TEST(MessageLauncher, DeferredBroadcastsWaitForEachOther) {
-  const Plan plan = hand_made_plan(
-      {{kA0}, {kA1}, {kG1, kGradient1}, {kG0}, {kGradient0}},
-      {placed(0, FactorSide::kA, 0), placed(0, FactorSide::kG, 1), placed(1, FactorSide::kA, {}),
-       placed(1, FactorSide::kG, {})});
+  const Plan plan = hand_made_plan({{kA0}, {kA1}, {kG1, kGradient1}, {kG0}, {kGradient0}},
+                                   {placed(0, FactorSide::kA, 0), placed(0, FactorSide::kG, 1),
+                                    placed(1, FactorSide::kA, {}), placed(1, FactorSide::kG, {})});
   for (const bool defer : {false, true}) {
     Launching rank(plan, defer);
     rank.finish(0);

@@ -328,8 +328,7 @@ TEST(Preconditioner, ALayerThatIsCalledFirstInALaterStepIsCovered) {
   kfac.step();
   both->zero_grad();
   const at::Tensor g = late.run(x, torch::zeros({6, 2}, test_options(at::kDouble)));
-  const at::Tensor expected =
-      Reference::of(x, g, false).preconditioned(late.gradient(), options);
+  const at::Tensor expected = Reference::of(x, g, false).preconditioned(late.gradient(), options);
   kfac.step();
   EXPECT_LT(relative_difference(late.gradient(), expected), kTolerance);
 }

@@ -17,10 +17,9 @@ constexpr FactorId kFactorG0{0, FactorSide::kG};
 
 // A of layer 0 is reduced to `root`, everything else to all.
 Plan plan_with_root(std::optional<int> root) {
-  Plan plan = hand_made_plan({{{TensorKind::kFactorA, 0}},
-                              {{TensorKind::kFactorG, 0},
-                               {TensorKind::kFactorA, 1},
-                               {TensorKind::kFactorG, 1}}});
+  Plan plan = hand_made_plan(
+      {{{TensorKind::kFactorA, 0}},
+       {{TensorKind::kFactorG, 0}, {TensorKind::kFactorA, 1}, {TensorKind::kFactorG, 1}}});
   if (root) plan.messages.front().route = {CollectiveOp::kReduce, root};
   return plan;
 }
@@ -42,8 +41,9 @@ TEST(Residences, FollowTheRoutesOfFactorsAndTheOwnersOfLayers) {
 }
 
 TEST(Residences, ArePlansWithoutMessagesNone) {
-  EXPECT_TRUE(residences_of(hand_made_plan({}, {placed(0, FactorSide::kA, {})}, 1), LayerOrder({0}, 2))
-                  .empty());
+  EXPECT_TRUE(
+      residences_of(hand_made_plan({}, {placed(0, FactorSide::kA, {})}, 1), LayerOrder({0}, 2))
+          .empty());
 }
 
 TEST(Residence, KeepsOnlyWhatThePlanAsksFor) {

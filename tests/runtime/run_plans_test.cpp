@@ -64,11 +64,8 @@ TEST(RunPlans, OneRankMayHaveGroupedConvolutions) {
   const std::vector<TrackedLayer> layers = {
       {.name = "conv", .weight = at::zeros({6, 2, 3, 3}), .bias = at::zeros({6})}};
   CallLog calls(1);
-  const ConvGeometry geometry{.kernel = {3, 3},
-                              .stride = {1, 1},
-                              .padding = {0, 0},
-                              .dilation = {1, 1},
-                              .groups = 2};
+  const ConvGeometry geometry{
+      .kernel = {3, 3}, .stride = {1, 1}, .padding = {0, 0}, .dilation = {1, 1}, .groups = 2};
   calls.add(0, layer_use(at::zeros({2, 4, 5, 5}), geometry, true));
   const Plan plan = plan_without_messages("model", layers, calls, true, StepKind::kFull);
   ASSERT_EQ(plan.factors.size(), 2U);

@@ -14,7 +14,9 @@ namespace spdkfac {
 class GraphSteps::Impl {
  public:
   Impl(Preconditioner& kfac, std::function<void()> step)
-      : kfac_(*kfac.impl_), on_gpu_(kfac.layers().front().weight.is_cuda()), step_(std::move(step)) {
+      : kfac_(*kfac.impl_),
+        on_gpu_(kfac.layers().front().weight.is_cuda()),
+        step_(std::move(step)) {
     if (kfac.options().trace) {
       throw ConfigError("kfac: recorded steps have no trace; switch options.trace off");
     }

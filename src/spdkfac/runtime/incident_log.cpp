@@ -85,7 +85,7 @@ void IncidentLog::read(const at::Tensor& values, const std::vector<Note>& notes)
 }
 
 void IncidentLog::look_at(const std::int32_t* values, std::int64_t size, const Describe& describe,
-                       const Count& count) {
+                          const Count& count) {
   const std::int64_t times = std::accumulate(values, values + size, std::int64_t{0});
   if (times == 0) return;
   count(times);

@@ -32,11 +32,7 @@ Member means_of(int layer) { return {TensorKind::kTrace, layer}; }
 
 InverseStage::InverseStage(FactorBank& bank, MessageLauncher& launcher,
                            const LayerGradients& gradients, StepRecorder& recorder, int rank)
-    : bank_(bank),
-      launcher_(launcher),
-      gradients_(gradients),
-      recorder_(recorder),
-      rank_(rank) {}
+    : bank_(bank), launcher_(launcher), gradients_(gradients), recorder_(recorder), rank_(rank) {}
 
 void InverseStage::run(const PlannedStep& step, const std::vector<std::size_t>& layers,
                        std::vector<at::Tensor>& inner) {
@@ -176,8 +172,8 @@ std::vector<InverseStage::Part> InverseStage::parts_of(const PlannedStep& step,
   for (const int planned : layers) {
     const std::size_t layer = step.order().tracked(planned);
     const std::int64_t elements = gradients_.elements(layer);
-    parts.push_back({layer, buffer.narrow(0, offset, elements),
-                     buffer.narrow(0, inner, kInnerElements)});
+    parts.push_back(
+        {layer, buffer.narrow(0, offset, elements), buffer.narrow(0, inner, kInnerElements)});
     offset += elements;
     inner += kInnerElements;
   }

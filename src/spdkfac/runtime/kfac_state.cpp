@@ -72,8 +72,7 @@ KfacCounters load_state(torch::serialize::InputArchive& archive, FactorBank& ban
   const std::vector<std::int64_t> values = value.toIntVector();
   if (values.size() != 8)
     throw ConfigError("kfac state: counters are missing; load what save() wrote");
-  return {values[0], values[1], values[2], values[3],
-          values[4], values[5], values[6], values[7]};
+  return {values[0], values[1], values[2], values[3], values[4], values[5], values[6], values[7]};
 }
 
 }  // namespace spdkfac

@@ -42,7 +42,8 @@ class LayerState {
   FactorState& factor(FactorSide side) { return side == FactorSide::kA ? *a_ : *g_; }
   const FactorState& factor(FactorSide side) const { return side == FactorSide::kA ? *a_ : *g_; }
 
-  // Whether this rank keeps the running average and the inverse. What it did not keep starts afresh.
+  // Whether this rank keeps the running average and the inverse. What it did not keep starts
+  // afresh.
   void keep(FactorSide side, bool average, bool inverse);
   bool has_averages() const { return ready() && a_->average && g_->average; }
   bool has_inverses() const { return ready() && a_->inverse && g_->inverse; }

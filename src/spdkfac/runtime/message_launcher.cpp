@@ -210,9 +210,9 @@ void MessageLauncher::launch_broadcasts() {
 }
 
 void MessageLauncher::launch_broadcast(std::size_t broadcast) {
-  broadcasts_[broadcast] = communicator_.broadcast_async(
-      broadcast_buffer(broadcast), step_->broadcasts()[broadcast].root,
-      step_->outgoing_broadcast(broadcast).name);
+  broadcasts_[broadcast] = communicator_.broadcast_async(broadcast_buffer(broadcast),
+                                                         step_->broadcasts()[broadcast].root,
+                                                         step_->outgoing_broadcast(broadcast).name);
 }
 
 void MessageLauncher::wait_for_broadcast(std::size_t broadcast) {

@@ -76,8 +76,8 @@ class Preconditioner {
   int ranks() const;
   const std::vector<TrackedLayer>& layers() const;
   const KfacOptions& options() const;
-  // The plan of a kind of step that is followed now; none before the first step. One rank has a plan
-  // without messages.
+  // The plan of a kind of step that is followed now; none before the first step. One rank has a
+  // plan without messages.
   std::optional<Plan> plan(StepKind kind = StepKind::kFull) const;
   // The layers that the plan is for, with measured times once there are some; empty on one rank.
   const ModelSpec& model() const;

@@ -83,8 +83,8 @@ class Preconditioner::Impl {
   CallLog calls_;  // of the first step
   RunPlans plans_;
 
-  // Layers are timed in the coming step. Messages wait meanwhile: what they take from computation is
-  // in the cost model.
+  // Layers are timed in the coming step. Messages wait meanwhile: what they take from computation
+  // is in the cost model.
   bool timing_ = false;
   RecordedEvents timed_;  // of the steps in which they were
   std::shared_ptr<const StepEvents> last_events_;

@@ -81,9 +81,8 @@ void RunPlans::make_first(const std::vector<TrackedLayer>& layers, const CallLog
                           const std::vector<at::Tensor>& parameters) {
   if (distribution_.communicator->size() == 1) {
     for (const StepKind kind : kinds_) {
-      plans_.insert_or_assign(
-          kind, plan_without_messages(distribution_.model_name, layers, calls,
-                                      distribution_.second_order, kind));
+      plans_.insert_or_assign(kind, plan_without_messages(distribution_.model_name, layers, calls,
+                                                          distribution_.second_order, kind));
     }
     return;
   }

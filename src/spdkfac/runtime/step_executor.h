@@ -102,7 +102,7 @@ class StepExecutor {
   Residence residence_;
 
   std::map<StepKind, PlannedStep> steps_;
-  const PlannedStep* step_ = nullptr;   // that is followed; null before the first plan
+  const PlannedStep* step_ = nullptr;    // that is followed; null before the first plan
   std::vector<std::size_t> travelling_;  // layers whose factors travel, in the plan's order
   std::vector<std::size_t> own_;         // the others
   StepWork work_;

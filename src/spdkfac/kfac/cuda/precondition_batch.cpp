@@ -15,8 +15,8 @@
 #include "spdkfac/kfac/cuda/gradient_kernels.h"
 #include "spdkfac/kfac/cuda/in_parts.h"
 #include "spdkfac/kfac/cuda/lanes.h"
-#include "spdkfac/kfac/precondition.h"
 #include "spdkfac/kfac/graphed_work.h"
+#include "spdkfac/kfac/precondition.h"
 #include "spdkfac/kfac/side_streams.h"
 
 namespace spdkfac {

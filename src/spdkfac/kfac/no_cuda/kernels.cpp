@@ -4,9 +4,9 @@
 #include "spdkfac/kfac/cuda/gradients_cuda.h"
 #include "spdkfac/kfac/cuda/shifts_cuda.h"
 #include "spdkfac/kfac/cuda/symmetric_cuda.h"
+#include "spdkfac/kfac/graphed_work.h"
 #include "spdkfac/kfac/inverse_batch.h"
 #include "spdkfac/kfac/precondition_batch.h"
-#include "spdkfac/kfac/graphed_work.h"
 
 namespace spdkfac {
 namespace {
