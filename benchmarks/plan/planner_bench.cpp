@@ -15,7 +15,7 @@ void run(benchmark::State& state, const PlanOptions& options) {
   const CostModel costs = bundled_cluster("paper-64x2080ti");
   const int world = static_cast<int>(state.range(1));
   for (auto _ : state) {
-    benchmark::DoNotOptimize(make_best_plan(model, costs, world, options));
+    benchmark::DoNotOptimize(make_best_plan(model, costs, world, options, {}));
   }
 }
 

@@ -379,12 +379,9 @@ def _simulate_one(table: Model, costs: Cluster, world: int | None, algorithm: st
                   batch: int | None, factor_interval: int, inverse_interval: int | None,
                   variant: Mapping[str, str | int],
                   simulation: _core.SimulationOptions) -> Prediction:
-    changes = dict(variant)
-    if _core.PlanOptions(algorithm, "{}").second_order:
-        changes["factor_interval"] = factor_interval
-        changes["inverse_interval"] = inverse_interval or factor_interval
-    options = _core.PlanOptions(algorithm, json.dumps(changes))
+    options = _core.PlanOptions(algorithm, json.dumps(dict(variant)))
     if batch is not None:
         table = table.with_batch(batch)
     return Prediction(_core.predict(table.core, costs.core, world or costs.world, options,
+                                    factor_interval, inverse_interval or factor_interval,
                                     simulation))

@@ -112,7 +112,7 @@ TEST(Identity, HoldsForEveryDampingAndConvention) {
 std::vector<at::Tensor> trained_on_joined_batches(const RankRun& run) {
   RankNet model = seeded_net(run.type);
   Preconditioner kfac(*model, run.kfac);
-  const bool second_order = plan_options(run).second_order();
+  const bool second_order = preset(run.algorithm).second_order();
   std::vector<at::Tensor> after;
   for (std::int64_t step = 0; step < run.steps; ++step) {
     std::vector<at::Tensor> images;

@@ -88,25 +88,18 @@ struct RankRun {
   bool random_delays = false;  // each rank waits now and then
 };
 
-inline PlanOptions plan_options(const RankRun& run) {
-  PlanOptions options = preset(run.algorithm);
-  if (!options.second_order()) return options;
-  options.factor_interval = run.kfac.factor_interval;
-  options.inverse_interval = run.kfac.inverse_interval;
-  return options;
-}
-
 // Follows the algorithm of `run`; `seen`, if given, receives the model of the last plan.
 inline Distribution distribution_of(const RankRun& run, std::shared_ptr<Communicator> communicator,
                                     ModelSpec* seen = nullptr) {
   const int world = communicator->size();
   Distribution distribution;
   distribution.communicator = std::move(communicator);
-  distribution.second_order = plan_options(run).second_order();
+  distribution.second_order = preset(run.algorithm).second_order();
   distribution.profile_steps = run.profile_steps;
-  distribution.planner = [run, world, seen](const ModelSpec& model, StepKind step) {
+  distribution.planner = [run, world, seen](const ModelSpec& model,
+                                            const RefreshIntervals& intervals, StepKind step) {
     if (seen) *seen = model;
-    return make_best_plan(model, rank_costs(world), world, plan_options(run), step);
+    return make_best_plan(model, rank_costs(world), world, preset(run.algorithm), intervals, step);
   };
   return distribution;
 }

@@ -112,7 +112,7 @@ class Fuzzer {
     for (const AlgorithmInfo& info : named_algorithms()) {
       const auto step = static_cast<StepKind>(i % 3);
       const int world = static_cast<int>(i % 4) + 1;
-      const Plan plan = make_plan(model_, clusters_[i++ % 3], world, info.options, step);
+      const Plan plan = make_plan(model_, clusters_[i++ % 3], world, info.options, {}, step);
       documents_.push_back({Kind::kPlan, to_json(plan).dump()});
     }
     for (const Kind kind : {Kind::kModel, Kind::kCluster}) {
@@ -173,7 +173,7 @@ class Fuzzer {
     if (random.one_in(50)) options.algorithm = kAutoAlgorithm;
     const int world = static_cast<int>(random.below(5)) + 1;
     const auto step = static_cast<StepKind>(random.below(3));
-    const Plan plan = make_best_plan(model, costs, world, options, step);
+    const Plan plan = make_best_plan(model, costs, world, options, {}, step);
     use_plan(plan, model, costs);
   }
 

@@ -260,6 +260,7 @@ Json full_cluster() {
     "overheads": {"host_per_tensor": 0.5, "pack_per_element": 0.25, "unpack_per_element": 0.125,
                   "compute_rate_under_communication": 0.75,
                   "communication_rate_under_computation": 0.875, "unpack_on_arrival": true},
+    "task_order": "factors_around_passes",
     "scaling": {"alpha": "linear"}, "nct_below": 1400, "source": "a test",
     "provenance": {"inverse": "made up"}})");
 }
@@ -287,6 +288,7 @@ TEST(ClusterFile, ParsesEveryField) {
   EXPECT_EQ(costs.overheads.compute_rate_under_communication, 0.75);
   EXPECT_EQ(costs.overheads.communication_rate_under_computation, 0.875);
   EXPECT_TRUE(costs.overheads.unpack_on_arrival);
+  EXPECT_EQ(costs.task_order, TaskOrder::kFactorsAroundPasses);
   EXPECT_EQ(costs.alpha_scaling, AlphaScaling::kLinear);
   EXPECT_EQ(costs.nct_below, 1400);
   EXPECT_EQ(costs.source, "a test");
@@ -295,7 +297,8 @@ TEST(ClusterFile, ParsesEveryField) {
 
 TEST(ClusterFile, AbsentFieldsHaveTheirDefaults) {
   Json document = full_cluster();
-  for (const char* key : {"compute", "models", "overheads", "scaling", "nct_below", "provenance"}) {
+  for (const char* key :
+       {"compute", "models", "overheads", "task_order", "scaling", "nct_below", "provenance"}) {
     document.erase(key);
   }
   const CostModel costs = parse_cluster(document, "full.json");
@@ -305,6 +308,7 @@ TEST(ClusterFile, AbsentFieldsHaveTheirDefaults) {
   EXPECT_EQ(costs.overheads.compute_rate_under_communication, 1);
   EXPECT_EQ(costs.overheads.communication_rate_under_computation, 1);
   EXPECT_FALSE(costs.overheads.unpack_on_arrival);
+  EXPECT_EQ(costs.task_order, TaskOrder::kFactorsBetweenPasses);  // the runtime's
   EXPECT_EQ(costs.alpha_scaling, AlphaScaling::kLog);
   EXPECT_FALSE(costs.nct_below.has_value());
 }
@@ -377,6 +381,9 @@ INSTANTIATE_TEST_SUITE_P(
                "overheads.communication_rate_under_computation"},
         Damage{"ArrivalIsAText", [](Json& d) { d["overheads"]["unpack_on_arrival"] = "yes"; },
                "overheads.unpack_on_arrival"},
+        Damage{"OtherTaskOrder", [](Json& d) { d["task_order"] = "factors_first"; },
+               R"(task_order: expected one of "factors_between_passes", "factors_around_passes")"},
+        Damage{"TaskOrderIsANumber", [](Json& d) { d["task_order"] = 1; }, "task_order"},
         Damage{"OtherScaling", [](Json& d) { d["scaling"]["alpha"] = "cubic"; }, "scaling.alpha"}),
     [](const auto& test) { return std::string(test.param.name); });
 
@@ -385,6 +392,8 @@ TEST(ClusterFile, TheThreeClustersCoverTheFourModels) {
   for (const char* cluster : {"ethernet-10g-16", "h200-400g-64", "paper-64x2080ti"}) {
     const CostModel costs = read_cluster(data + "/clusters/" + cluster + ".json");
     EXPECT_EQ(costs.name, cluster);
+    // Fitted with that order; the others follow the runtime.
+    EXPECT_EQ(costs.task_order == TaskOrder::kFactorsAroundPasses, costs.name == "paper-64x2080ti");
     for (const char* name : {"resnet50", "resnet152", "densenet201", "inception-v4"}) {
       const ModelSpec model = read_model(data + "/models/" + name + ".json");
       const auto layers = layer_costs(model, costs);

@@ -57,7 +57,8 @@ TEST(PlacementPlanner, AlgorithmOneByHandOnThreeWorkers) {
 TEST(PlacementPlanner, AlgorithmOneByHandThroughFactorPlacement) {
   const ModelSpec model = four_layers();
   const CostModel costs = square_costs(3);
-  const auto factors = place_factors(model, layer_costs(model, costs), costs, preset("spd-kfac"));
+  const auto factors =
+      place_factors(model, layer_costs(model, costs), costs, preset("spd-kfac"), {});
   EXPECT_EQ(owners_of(factors), kByHand);
   for (std::size_t i = 0; i < factors.size(); ++i) {
     EXPECT_EQ(factors[i].layer, static_cast<int>(i / 2));

@@ -41,7 +41,7 @@ ModelSpec three_layers() {
 CostModel costs_for(int world) { return affine_costs(world, 0.5, 0.01, PowerInverse{1, 2}); }
 
 Plan plan_of(const std::string& algorithm, int world, StepKind step = StepKind::kFull) {
-  return make_plan(three_layers(), costs_for(5), world, preset(algorithm), step);
+  return make_plan(three_layers(), costs_for(5), world, preset(algorithm), {}, step);
 }
 
 void expect_equal(const Plan& a, const Plan& b) {
@@ -104,9 +104,7 @@ TEST(Plan, JsonRoundTripKeepsThePredictionAndEveryOption) {
   options.owners = 2;
   options.nct_below = 3;
   options.threshold_bytes = Bytes(4096);
-  options.factor_interval = 2;
-  options.inverse_interval = 4;
-  Plan plan = make_plan(three_layers(), costs_for(5), 5, options);
+  Plan plan = make_plan(three_layers(), costs_for(5), 5, options, {2, 4});
   plan.predicted = Predicted{Seconds(2.5), {}};
   plan.predicted->breakdown[Category::kForwardBackward] = Seconds(1.5);
   plan.predicted->breakdown[Category::kInverseComm] = Seconds(1);
@@ -223,8 +221,8 @@ TEST(PlanDigest, ChangesWithEveryField) {
       {"exchange", [](Plan& p) { p.options.exchange = Exchange::kCheapest; }},
       {"nct_below", [](Plan& p) { p.options.nct_below = 7; }},
       {"owners", [](Plan& p) { p.options.owners = 1; }},
-      {"factor_interval", [](Plan& p) { p.options.factor_interval = 7; }},
-      {"inverse_interval", [](Plan& p) { p.options.inverse_interval = 7; }},
+      {"factor_interval", [](Plan& p) { p.intervals.factors = 7; }},
+      {"inverse_interval", [](Plan& p) { p.intervals.inverses = 7; }},
       {"message order", [](Plan& p) { std::swap(p.messages.front(), p.messages.back()); }},
       {"message missing", [](Plan& p) { p.messages.pop_back(); }},
       {"elements", [](Plan& p) { ++p.messages.front().elements; }},
@@ -260,7 +258,7 @@ TEST(ValidateAgainst, AcceptsWhatMakePlanMakes) {
     for (const AlgorithmInfo& algorithm : named_algorithms()) {
       for (const int world : {1, 2, 3, 5, 64}) {
         for (const StepKind step : {StepKind::kFull, StepKind::kFactors, StepKind::kGradients}) {
-          const Plan plan = make_plan(model, costs_for(4), world, preset(algorithm.name), step);
+          const Plan plan = make_plan(model, costs_for(4), world, preset(algorithm.name), {}, step);
           EXPECT_NO_THROW(validate_against(plan, model, "test"))
               << algorithm.name << " on " << world << ", " << model.layers.size() << " layers";
         }

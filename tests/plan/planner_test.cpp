@@ -8,6 +8,7 @@
 
 #include "spdkfac/base/error.h"
 #include "spdkfac/plan/compute_stream.h"
+#include "spdkfac/plan/plan_options_file.h"
 #include "support/config_error.h"
 #include "support/models.h"
 #include "support/random.h"
@@ -75,8 +76,6 @@ TEST(Preset, HasTheDocumentedValuesOfEveryName) {
     EXPECT_EQ(options.factor_reduce, expected.reduce);
     EXPECT_EQ(options.exchange, expected.exchange);
     EXPECT_EQ(options.threshold_bytes.value(), 64 * 1024 * 1024);
-    EXPECT_EQ(options.factor_interval, 1);
-    EXPECT_EQ(options.inverse_interval, 1);
     EXPECT_FALSE(options.nct_below.has_value());
     EXPECT_NO_THROW(validate(options));
   }
@@ -94,9 +93,8 @@ TEST(Preset, AutoHasOptionsOfItsOwn) { EXPECT_EQ(preset("auto").algorithm, "auto
 // Which of the options' fields a message names.
 std::vector<std::string> named_fields(const std::string& message) {
   std::vector<std::string> found;
-  for (const char* field :
-       {"factor_schedule", "fusion", "placement", "balance_by", "factor_reduce", "exchange",
-        "nct_below", "owners", "factor_interval", "inverse_interval", "threshold_bytes"}) {
+  for (const char* field : {"factor_schedule", "fusion", "placement", "balance_by", "factor_reduce",
+                            "exchange", "nct_below", "owners", "threshold_bytes"}) {
     if (message.find(field) != std::string::npos) found.emplace_back(field);
   }
   return found;
@@ -115,11 +113,47 @@ TEST(PlanOptions, ConflictsNameBothFields) {
   options.owners = 2;
   EXPECT_THAT(config_error([&] { validate(options); }),
               AllOf(HasSubstr("owners"), HasSubstr("placement")));
-  options = preset("spd-kfac");
-  options.factor_interval = 2;  // inverses of factors that are not fresh
-  options.inverse_interval = 3;
-  EXPECT_THAT(config_error([&] { validate(options); }),
-              AllOf(HasSubstr("factor_interval"), HasSubstr("inverse_interval")));
+}
+
+TEST(RefreshIntervals, InversesOfFactorsThatAreNotFreshAreAConflict) {
+  EXPECT_NO_THROW(validate(RefreshIntervals{2, 4}));
+  EXPECT_THAT(config_error([] {
+                validate(RefreshIntervals{2, 3});
+              }),
+              AllOf(HasSubstr("factor_interval=2"), HasSubstr("inverse_interval=3")));
+}
+
+TEST(RefreshIntervals, AreAtLeastOne) {
+  EXPECT_THAT(config_error([] {
+                validate(RefreshIntervals{0, 1});
+              }),
+              HasSubstr("factor_interval=0"));
+  EXPECT_THAT(config_error([] {
+                validate(RefreshIntervals{1, kMaxInterval + 1});
+              }),
+              HasSubstr("inverse_interval=1000001"));
+}
+
+TEST(MakePlan, KeepsTheIntervalsOfSecondOrderTrainingOnly) {
+  const ModelSpec model = tiny_model({{3, 2}}, layer_times(1, 2, 1, 1));
+  const CostModel costs = affine_costs(2, 1, 1);
+  EXPECT_EQ(make_plan(model, costs, 2, preset("d-kfac"), {2, 6}).intervals,
+            RefreshIntervals({2, 6}));
+  // Without factors there is nothing to refresh, whatever the run's options say.
+  EXPECT_EQ(make_plan(model, costs, 2, preset("sgd"), {2, 5}).intervals, RefreshIntervals());
+}
+
+TEST(MakePlan, CheapestExchangeDependsOnHowOftenInversesAreRefreshed) {
+  // d_A = d_G = 3: both inverses have 12 elements, the gradient 9; messages cost 1 s an element.
+  const ModelSpec model = tiny_model({{3, 3}});
+  const CostModel costs = affine_costs(2, 0, 1, CubicInverse{100, 0, 0, 0});
+  PlanOptions options = preset("owner-precondition");
+  options.exchange = Exchange::kCheapest;
+  const auto sends_gradient = [&](std::int64_t interval) {
+    return make_plan(model, costs, 2, options, {1, interval}).factors.front().sends_gradient;
+  };
+  EXPECT_TRUE(sends_gradient(1));   // 9 ≤ 12
+  EXPECT_FALSE(sends_gradient(2));  // 9 > 12/2
 }
 
 // How often each tensor travels.
@@ -160,7 +194,8 @@ TEST(MakePlan, SendsEveryTensorExactlyOnce) {
     for (const AlgorithmInfo& algorithm : named_algorithms()) {
       for (const StepKind step : {StepKind::kFull, StepKind::kFactors, StepKind::kGradients}) {
         SCOPED_TRACE(algorithm.name + ", case " + std::to_string(i));
-        expect_every_tensor_once(make_plan(model, costs, world, algorithm.options, step), model);
+        expect_every_tensor_once(make_plan(model, costs, world, algorithm.options, {}, step),
+                                 model);
       }
     }
   }
@@ -356,18 +391,56 @@ TEST(MakePlan, TracesTravelWhereNobodyHoldsBothFactors) {
   }
 }
 
-TEST(ComputeStream, TasksEndWhenTheHandMadeTimelineSays) {
+ComputeStream stream_of_three_layers(TaskOrder order, FactorSchedule schedule) {
   const ModelSpec model = three_layers();
-  const CostModel costs = affine_costs(2, 1, 1);
-  const auto stream = compute_stream(model, layer_costs(model, costs), costs.overheads, 2,
-                                     FactorSchedule::kPipelined, true);
+  CostModel costs = affine_costs(2, 1, 1);
+  costs.task_order = order;
+  return compute_stream(model, layer_costs(model, costs), costs, schedule, true);
+}
+
+std::vector<double> ends_of(const ComputeStream& stream) {
   std::vector<double> ends;
   for (const Seconds end : end_times(stream)) ends.push_back(end.value());
-  EXPECT_THAT(ends, ElementsAre(1, 2, 3, 4, 5, 6, 8, 9, 11, 12, 14, 15));
+  return ends;
+}
+
+TEST(ComputeStream, FactorsAroundPassesEndWhenTheHandMadeTimelineSays) {
+  const auto stream =
+      stream_of_three_layers(TaskOrder::kFactorsAroundPasses, FactorSchedule::kPipelined);
+  // A_0 F_0 A_1 F_1 A_2 F_2, 1 s each, then B_l 2 s and G_l 1 s from the last layer.
+  EXPECT_THAT(ends_of(stream), ElementsAre(1, 2, 3, 4, 5, 6, 8, 9, 11, 12, 14, 15));
   EXPECT_EQ(stream.join, stream.tasks.size());
   EXPECT_THAT(stream.release_a, ElementsAre(0, 2, 4));
   EXPECT_THAT(stream.release_gradient, ElementsAre(10, 8, 6));
   EXPECT_THAT(stream.release_g, ElementsAre(11, 9, 7));
+}
+
+TEST(ComputeStream, FactorsBetweenPassesEndWhenTheHandMadeTimelineSays) {
+  const auto stream =
+      stream_of_three_layers(TaskOrder::kFactorsBetweenPasses, FactorSchedule::kPipelined);
+  // F_0 A_0 F_1 A_1 F_2 A_2, 1 s each, then G_l 1 s and B_l 2 s from the last layer.
+  EXPECT_THAT(ends_of(stream), ElementsAre(1, 2, 3, 4, 5, 6, 7, 9, 10, 12, 13, 15));
+  EXPECT_THAT(stream.release_a, ElementsAre(1, 3, 5));
+  EXPECT_THAT(stream.release_g, ElementsAre(10, 8, 6));
+  EXPECT_THAT(stream.release_gradient, ElementsAre(11, 9, 7));
+}
+
+TEST(ComputeStream, NaiveFactorsLeaveAtTheEndOfTheirPassInEitherOrder) {
+  for (const TaskOrder order :
+       {TaskOrder::kFactorsAroundPasses, TaskOrder::kFactorsBetweenPasses}) {
+    const auto stream = stream_of_three_layers(order, FactorSchedule::kNaive);
+    EXPECT_THAT(stream.release_a, ElementsAre(5, 5, 5));
+    EXPECT_THAT(stream.release_g, ElementsAre(11, 11, 11));
+  }
+}
+
+TEST(ComputeStream, BulkFactorsDoNotDependOnTheOrder) {
+  const auto around = stream_of_three_layers(TaskOrder::kFactorsAroundPasses, kBulk);
+  const auto between = stream_of_three_layers(TaskOrder::kFactorsBetweenPasses, kBulk);
+  // F_0 F_1 F_2 B_2 B_1 B_0, then A_0 A_1 A_2 G_2 G_1 G_0.
+  EXPECT_THAT(ends_of(around), ElementsAre(1, 2, 3, 5, 7, 9, 10, 11, 12, 13, 14, 15));
+  EXPECT_EQ(ends_of(between), ends_of(around));
+  EXPECT_EQ(between.release_gradient, around.release_gradient);
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ def run(folder: Path, processes: int, cases: list[str], backend: str = "gloo") -
 def two(tmp_path_factory: pytest.TempPathFactory) -> Results:
     cases = [f"own:{name}" for name in ALGORITHMS]
     cases += [f"ddp:{name}" for name in ("spd-kfac", "d-kfac", "owner-blocks", "optimal-fusion")]
-    cases += ["ddp-own:spd-kfac", "own:sgd", "ddp:sgd", "rarely:spd-kfac", "accumulated:spd-kfac",
+    cases += ["ddp-own:spd-kfac", "own:sgd", "ddp:sgd", "rarely:spd-kfac", "intervals", "accumulated:spd-kfac",
               "clip:own", "clip:ddp", "cluster", "measure", "plan", "scaled:own", "scaled:ddp",
               "overflow:own", "overflow:ddp", "resumed", "seeds", "error:interval", "error:world",
               "error:clip"]
@@ -112,6 +112,14 @@ def test_gradients_of_first_order_training_are_means(two: Results) -> None:
 
 def test_rare_refreshes(two: Results) -> None:
     check(two["rarely:spd-kfac"], alone(2, factor_interval=2, inverse_interval=2))
+
+
+def test_auto_plans_for_the_intervals_of_the_run(two: Results) -> None:
+    result = two["intervals"]
+    options = result["options"]
+    assert isinstance(options, dict)
+    assert (options["factor_interval"], options["inverse_interval"]) == (10, 100)
+    assert result["plan"] == result["expected"]
 
 
 def test_accumulation(two: Results) -> None:

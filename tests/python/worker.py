@@ -108,6 +108,20 @@ def resumed() -> Result:
     return {**finish(models[0], first), "difference": difference}
 
 
+def planned_with_intervals() -> Result:
+    """The plan of `auto` for rare refreshes, and what planning alone makes of the same table."""
+    cluster = spdkfac.cluster("ethernet-10g-16").for_world(dist.get_world_size())
+    intervals = {"factor_interval": 10, "inverse_interval": 100}
+    model = small_net()
+    optimizer = kfac_over_sgd(model, algorithm="auto", cluster=cluster, **intervals)
+    loss_of(model, batch(0, dist.get_rank())).backward()
+    optimizer.step()
+    assert optimizer.plan is not None and optimizer.model_table is not None
+    expected = spdkfac.plan(optimizer.model_table, cluster, algorithm="auto", **intervals)
+    return {"options": optimizer.plan.to_json()["options"], "plan": optimizer.plan.digest,
+            "expected": expected.digest}
+
+
 def error_of(call: Callable[[], object]) -> Result:
     try:
         call()
@@ -131,6 +145,8 @@ def case(name: str) -> Result:
         return trained(passes=2, algorithm=what)
     if kind == "clip":
         return trained(between="clip", ddp=what == "ddp")
+    if kind == "intervals":
+        return planned_with_intervals()
     if kind == "cluster":
         return trained(cluster=spdkfac.cluster("ethernet-10g-16").for_world(world))
     if kind == "measure":

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/absent_peers_fixture.h"
+#include "runtime/lone_rank.h"
 
 namespace spdkfac {
 namespace {

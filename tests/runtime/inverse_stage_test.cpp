@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "runtime/absent_peers_fixture.h"
+#include "runtime/lone_rank.h"
 
 namespace spdkfac {
 namespace {
@@ -132,7 +132,7 @@ TEST(InverseStage, MeansOfDiagonalsTravelBeforeTheInverses) {
                                 placed(1, FactorSide::kA, {}), placed(1, FactorSide::kG, {})}));
   rank.invert();
   EXPECT_EQ(rank.sent().size(), 3U);
-  EXPECT_EQ(rank.communicator.records()[0].elements, 4);
+  EXPECT_EQ(rank.communicator.calls()[0].elements, 4);
   // Of layer 1 this rank gives both means, and its absent peer the same again: π does not change.
   EXPECT_TRUE(torch::allclose(rank.inverse(1, FactorSide::kG), rank.expected(1, FactorSide::kG)));
 }

@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "runtime/absent_peers_fixture.h"
+#include "runtime/lone_rank.h"
 #include "spdkfac/base/check.h"
 #include "support/config_error.h"
 

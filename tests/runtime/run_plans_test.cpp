@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/absent_peers_fixture.h"
+#include "runtime/lone_rank.h"
 #include "spdkfac/base/error.h"
 #include "spdkfac/base/log.h"
 #include "spdkfac/plan/planner.h"
@@ -67,8 +67,9 @@ TEST(RunPlans, OneRankMayHaveGroupedConvolutions) {
   const ConvGeometry geometry{
       .kernel = {3, 3}, .stride = {1, 1}, .padding = {0, 0}, .dilation = {1, 1}, .groups = 2};
   calls.add(0, layer_use(at::zeros({2, 4, 5, 5}), geometry, true));
-  const Plan plan = plan_without_messages("model", layers, calls, true, StepKind::kFull);
+  const Plan plan = plan_without_messages("model", layers, calls, true, {2, 4}, StepKind::kFull);
   ASSERT_EQ(plan.factors.size(), 2U);
+  EXPECT_EQ(plan.intervals.inverses, 4);
   EXPECT_EQ(plan.factors[0].dim, 2 * 9 + 1);
   EXPECT_EQ(plan.factors[1].dim, 6 / 2);
 }
@@ -88,10 +89,11 @@ TEST(RunPlans, MayBeMadeAfterAFailure) {
   LoneRank rank;
   bool fail = true;
   Distribution distribution;
-  distribution.communicator = std::make_shared<AbsentPeers>(0, 2);
-  distribution.planner = [&](const ModelSpec& model, StepKind step) {
+  distribution.communicator = std::make_shared<MirroredPeers>(0, 2);
+  distribution.planner = [&](const ModelSpec& model, const RefreshIntervals& intervals,
+                             StepKind step) {
     if (std::exchange(fail, false)) throw ConfigError("no cluster file");
-    return make_plan(model, common_costs(2), 2, preset("spd-kfac"), step);
+    return make_plan(model, common_costs(2), 2, preset("spd-kfac"), intervals, step);
   };
   RunPlans plans(distribution, {}, make_logger({}));
   const CallLog calls = calls_of(rank, {0, 1});

@@ -146,14 +146,10 @@ TEST(Advise, CountsIntervalsFromThoseGiven) {
   Scenario scenario{tiny_model({{3, 4}}, layer_times(1, 2, 3, 4)), affine_costs(2, 1, 1), 2,
                     preset("spd-kfac")};
   EXPECT_FALSE(has(advise(scenario), "factor_interval_x10"));  // the inverses would be in the way
-  scenario.options.inverse_interval = 100;
+  scenario.intervals.inverses = 100;
   const Advice advice = advise(scenario);
-  const PlanOptions& factors = change(advice, "factor_interval_x10").options;
-  EXPECT_EQ(factors.factor_interval, 10);
-  EXPECT_EQ(factors.inverse_interval, 100);
-  const PlanOptions& both = change(advice, "intervals_x10").options;
-  EXPECT_EQ(both.factor_interval, 10);
-  EXPECT_EQ(both.inverse_interval, 1000);
+  EXPECT_EQ(change(advice, "factor_interval_x10").intervals, RefreshIntervals({10, 100}));
+  EXPECT_EQ(change(advice, "intervals_x10").intervals, RefreshIntervals({10, 1000}));
 }
 
 TEST(Advise, OfANamedAlgorithmKeepsItAndOffersAuto) {
@@ -161,7 +157,7 @@ TEST(Advise, OfANamedAlgorithmKeepsItAndOffersAuto) {
                           affine_costs(2, 1, 1, CubicInverse{9, 0, 0, 0}), 2, preset("d-kfac")};
   const Advice advice = advise(scenario);
   EXPECT_EQ(advice.iteration,
-            average_iteration(scenario.model, scenario.costs, 2, preset("d-kfac")));
+            average_iteration(scenario.model, scenario.costs, 2, preset("d-kfac"), {}));
   EXPECT_EQ(advice.options, preset("d-kfac"));
   EXPECT_EQ(change(advice, "bandwidth_x2").options, preset("d-kfac"));
   EXPECT_GT(change(advice, "auto").speedup, 1);

@@ -22,17 +22,10 @@ using support::random_model;
 using support::second_order_presets;
 using support::tiny_model;
 
-PlanOptions with_intervals(PlanOptions options, std::int64_t factor, std::int64_t inverse) {
-  options.factor_interval = factor;
-  options.inverse_interval = inverse;
-  return options;
-}
-
 // Steps of each kind in one cycle; kinds that do not come are left out.
 std::map<StepKind, std::int64_t> cycle(std::int64_t factor, std::int64_t inverse) {
   std::map<StepKind, std::int64_t> counts;
-  for (const StepShare& share :
-       refresh_cycle(with_intervals(preset("spd-kfac"), factor, inverse))) {
+  for (const StepShare& share : refresh_cycle(preset("spd-kfac"), {factor, inverse})) {
     if (share.count != 0) counts[share.step] += share.count;
   }
   return counts;
@@ -60,7 +53,7 @@ TEST(RefreshCycle, HasNoKindThatNeverComes) {
 
 TEST(RefreshCycle, OfFirstOrderTrainingIsOneStep) {
   std::int64_t steps = 0;
-  for (const StepShare& share : refresh_cycle(preset("sgd"))) steps += share.count;
+  for (const StepShare& share : refresh_cycle(preset("sgd"), {10, 100})) steps += share.count;
   EXPECT_EQ(steps, 1);
 }
 
@@ -70,9 +63,8 @@ TEST(AverageIteration, WeighsTheStepsOfACycle) {
   const CostModel costs = affine_costs(2, 1, 0, CubicInverse{4, 0, 0, 0});
   // Gradients: F_0, B_0, 1 s of communication: 3. Factors: then A_0 and G_0, messages A and G of
   // 1 s each: 7. Full: both inverses, 15. (1·15 + 2·7 + 3·3)/6 = 38/6.
-  EXPECT_DOUBLE_EQ(
-      average_iteration(model, costs, 2, with_intervals(preset("d-kfac"), 2, 6)).value(), 38.0 / 6);
-  EXPECT_EQ(average_iteration(model, costs, 2, preset("d-kfac")), Seconds(15));
+  EXPECT_DOUBLE_EQ(average_iteration(model, costs, 2, preset("d-kfac"), {2, 6}).value(), 38.0 / 6);
+  EXPECT_EQ(average_iteration(model, costs, 2, preset("d-kfac"), {}), Seconds(15));
 }
 
 TEST(AverageIteration, IsTheWeightedMeanOfThreeSimulations) {
@@ -80,26 +72,22 @@ TEST(AverageIteration, IsTheWeightedMeanOfThreeSimulations) {
   for (int i = 0; i < 20; ++i) {
     const ModelSpec model = random_model(random, 4);
     const CostModel costs = random_cluster(random, 4);
-    for (const PlanOptions& named : second_order_presets()) {
-      const PlanOptions options = with_intervals(named, 2, 6);
+    for (const PlanOptions& options : second_order_presets()) {
       const auto iteration = [&](StepKind step) {
-        const Plan plan = make_plan(model, costs, 4, options, step);
+        const Plan plan = make_plan(model, costs, 4, options, {2, 6}, step);
         return simulate(plan, model, costs).iteration.value();
       };
       const double expected = (iteration(StepKind::kFull) + 2 * iteration(StepKind::kFactors) +
                                3 * iteration(StepKind::kGradients)) /
                               6;
-      EXPECT_NEAR(average_iteration(model, costs, 4, options).value(), expected, 1e-12 * expected)
+      EXPECT_NEAR(average_iteration(model, costs, 4, options, {2, 6}).value(), expected,
+                  1e-12 * expected)
           << options.algorithm;
     }
   }
 }
 
-struct Intervals {
-  std::int64_t factor = 1;
-  std::int64_t inverse = 1;
-};
-constexpr Intervals kIntervals[] = {{1, 1}, {1, 5}, {2, 6}, {5, 5}, {10, 100}};
+constexpr RefreshIntervals kIntervals[] = {{1, 1}, {1, 5}, {2, 6}, {5, 5}, {10, 100}};
 
 TEST(BestOptions, AreNeverPredictedSlowerThanANamedAlgorithm) {
   Random random(22);
@@ -110,20 +98,15 @@ TEST(BestOptions, AreNeverPredictedSlowerThanANamedAlgorithm) {
     const ModelSpec model = random_model(random, layers);
     const int world = static_cast<int>(random.integer(1, 16));
     const CostModel costs = random_cluster(random, static_cast<int>(random.integer(2, 16)));
-    const Intervals intervals = kIntervals[random.integer(0, 4)];
-    const PlanOptions options =
-        with_intervals(preset(kAutoAlgorithm), intervals.factor, intervals.inverse);
+    const RefreshIntervals intervals = kIntervals[random.integer(0, 4)];
 
-    const PlanOptions best = best_options(model, costs, world, options);
+    const PlanOptions best = best_options(model, costs, world, intervals);
 
-    EXPECT_EQ(best.factor_interval, intervals.factor);
-    EXPECT_EQ(best.inverse_interval, intervals.inverse);
-    const Seconds chosen = average_iteration(model, costs, world, best);
+    const Seconds chosen = average_iteration(model, costs, world, best, intervals);
     for (const PlanOptions& named : second_order_presets()) {
-      const PlanOptions other = with_intervals(named, intervals.factor, intervals.inverse);
-      EXPECT_LE(chosen, average_iteration(model, costs, world, other))
+      EXPECT_LE(chosen, average_iteration(model, costs, world, named, intervals))
           << "case " << i << ": " << layers << " layers, " << world << " workers, intervals "
-          << intervals.factor << '/' << intervals.inverse << ", " << named.algorithm;
+          << intervals.factors << '/' << intervals.inverses << ", " << named.algorithm;
     }
   }
 }
@@ -134,10 +117,10 @@ TEST(MakeBestPlan, OfAutoIsAValidPlanCalledAuto) {
     const ModelSpec model = random_model(random, static_cast<std::size_t>(random.integer(1, 8)));
     const int world = static_cast<int>(random.integer(1, 8));
     const CostModel costs = random_cluster(random, 8);
-    const PlanOptions options = with_intervals(preset(kAutoAlgorithm), 2, 6);
     for (const StepKind step : {StepKind::kFull, StepKind::kFactors, StepKind::kGradients}) {
-      const Plan plan = make_best_plan(model, costs, world, options, step);
+      const Plan plan = make_best_plan(model, costs, world, preset(kAutoAlgorithm), {2, 6}, step);
       EXPECT_EQ(plan.algorithm, "auto");
+      EXPECT_EQ(plan.intervals, RefreshIntervals({2, 6}));
       EXPECT_EQ(plan.world, world);
       EXPECT_EQ(plan.step, step);
       EXPECT_NO_THROW(validate_against(plan, model, "test"));
@@ -145,15 +128,23 @@ TEST(MakeBestPlan, OfAutoIsAValidPlanCalledAuto) {
   }
 }
 
+TEST(MakeBestPlan, OfAutoSendsInversesWhereTheyAreRare) {
+  // Inversions of 100 s are shared out between two ranks. The owner may send V in every step or
+  // inverses in every thousandth: messages take 1/8 s an element, so inverses win.
+  const ModelSpec model = tiny_model({{2, 2}}, layer_times(1, 1, 1, 1));
+  const CostModel costs = affine_costs(2, 0, 0.125, CubicInverse{100, 0, 0, 0});
+  const Plan rare = make_best_plan(model, costs, 2, preset(kAutoAlgorithm), {1000, 1000});
+  for (const FactorPlacement& factor : rare.factors) EXPECT_FALSE(factor.sends_gradient);
+}
+
 TEST(MakeBestPlan, OfAutoRunsInTheTimeOfTheBestOptions) {
   Random random(24);
   for (int i = 0; i < 50; ++i) {
     const ModelSpec model = random_model(random, 5);
     const CostModel costs = random_cluster(random, 4);
-    const PlanOptions options = preset(kAutoAlgorithm);
-    const Plan plan = make_best_plan(model, costs, 4, options);
+    const Plan plan = make_best_plan(model, costs, 4, preset(kAutoAlgorithm), {});
     EXPECT_EQ(simulate(plan, model, costs).iteration,
-              average_iteration(model, costs, 4, best_options(model, costs, 4, options)));
+              average_iteration(model, costs, 4, best_options(model, costs, 4, {}), {}));
   }
 }
 
@@ -162,8 +153,8 @@ TEST(MakeBestPlan, OfAnyOtherAlgorithmIsMakePlan) {
   const ModelSpec model = random_model(random, 5);
   const CostModel costs = random_cluster(random, 4);
   for (const AlgorithmInfo& info : named_algorithms()) {
-    EXPECT_EQ(make_best_plan(model, costs, 4, info.options).digest(),
-              make_plan(model, costs, 4, info.options).digest())
+    EXPECT_EQ(make_best_plan(model, costs, 4, info.options, {2, 6}).digest(),
+              make_plan(model, costs, 4, info.options, {2, 6}).digest())
         << info.name;
   }
 }

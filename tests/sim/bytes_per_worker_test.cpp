@@ -57,7 +57,7 @@ TEST(BytesPerWorker, OfStepsThatRefreshLess) {
   const ModelSpec model = thirteen_and_eight();
   const CostModel costs = affine_costs(4, 1, 0.5, CubicInverse{100, 0, 0, 0});
   const auto bytes = [&](const std::string& algorithm, StepKind step) {
-    return bytes_per_worker(make_plan(model, costs, 4, preset(algorithm), step), model);
+    return bytes_per_worker(make_plan(model, costs, 4, preset(algorithm), {}, step), model);
   };
   EXPECT_DOUBLE_EQ(bytes("spd-kfac", StepKind::kFactors), 8 * 6 + 13 * 6);
   EXPECT_DOUBLE_EQ(bytes("spd-kfac", StepKind::kGradients), 8 * 6);

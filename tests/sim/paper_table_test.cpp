@@ -45,7 +45,7 @@ const std::filesystem::path kData = std::filesystem::path(SPDKFAC_SOURCE_DIR) / 
 double predicted(const std::string& model_name, const std::string& algorithm) {
   const ModelSpec model = read_model(kData / "models" / (model_name + ".json"));
   const CostModel costs = read_cluster(kData / "clusters" / "paper-64x2080ti.json");
-  const Plan plan = make_best_plan(model, costs, kWorkers, preset(algorithm));
+  const Plan plan = make_best_plan(model, costs, kWorkers, preset(algorithm), {});
   return simulate(plan, model, costs).iteration.value();
 }
 

@@ -47,6 +47,8 @@ inline CostModel random_cluster(Random& random, int world) {
                      random.real(0.2, 1),
                      random.coin() ? 1 : random.real(0.2, 1),
                      random.coin()};
+  costs.task_order =
+      random.coin() ? TaskOrder::kFactorsAroundPasses : TaskOrder::kFactorsBetweenPasses;
   if (random.coin()) costs.nct_below = random.integer(1, 30);
   return costs;
 }
@@ -77,7 +79,7 @@ inline RandomCase random_case(Random& random) {
       algorithms[static_cast<std::size_t>(random.integer(0, last))].options;
   const auto step =
       options.second_order() ? static_cast<StepKind>(random.integer(0, 2)) : StepKind::kFull;
-  result.plan = make_plan(result.model, result.costs, world, options, step);
+  result.plan = make_plan(result.model, result.costs, world, options, {}, step);
   return result;
 }
 

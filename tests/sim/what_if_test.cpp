@@ -34,7 +34,7 @@ Scenario with_rates() {
 }
 
 Seconds iteration(const Scenario& s) {
-  return average_iteration(s.model, s.costs, s.world, s.options);
+  return average_iteration(s.model, s.costs, s.world, s.options, s.intervals);
 }
 
 TEST(Scaled, ByOneChangesNothingToTheLastDigit) {

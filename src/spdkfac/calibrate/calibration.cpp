@@ -10,7 +10,7 @@
 #include "spdkfac/calibrate/computation.h"
 #include "spdkfac/calibrate/contention.h"
 #include "spdkfac/calibrate/grid.h"
-#include "spdkfac/comm/exchange.h"
+#include "spdkfac/comm/rank_values.h"
 
 namespace spdkfac {
 namespace {
@@ -140,7 +140,9 @@ Calibration calibrate(Communicator& communicator, c10::Device device,
   const ComputeTimes times = computation.measure();
   costs.compute = times.rates;
   costs.overheads = times.overheads;
-  costs.overheads.unpack_on_arrival = true;  // as steps do
+  // As the runtime's steps do both.
+  costs.overheads.unpack_on_arrival = true;
+  costs.task_order = TaskOrder::kFactorsBetweenPasses;
   costs.overheads.compute_rate_under_communication = rates.computation;
   costs.overheads.communication_rate_under_computation = rates.communication;
 

@@ -13,7 +13,7 @@
 #include <torch/headeronly/version.h>
 #include <unistd.h>
 
-#include "spdkfac/comm/exchange.h"
+#include "spdkfac/comm/rank_values.h"
 
 namespace spdkfac {
 namespace {

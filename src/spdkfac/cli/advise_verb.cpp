@@ -5,11 +5,11 @@
 #include <fmt/format.h>
 
 #include "spdkfac/base/error.h"
-#include "spdkfac/cli/advice_text.h"
 #include "spdkfac/cli/inputs.h"
 #include "spdkfac/cli/output.h"
-#include "spdkfac/cli/predict.h"
 #include "spdkfac/cli/verbs.h"
+#include "spdkfac/report/advice_text.h"
+#include "spdkfac/report/predict.h"
 
 namespace spdkfac::cli {
 namespace {
@@ -34,28 +34,24 @@ struct AdviseVerb {
                       algorithms[0].algorithm));
     }
     const CostModel costs = inputs.cluster();
-    return {models[0], costs, inputs.world(costs), algorithms[0]};
+    return {models[0], costs, inputs.world(costs), algorithms[0], inputs.intervals()};
   }
 
   // All algorithms as they are named, with the intervals given; and the one to judge, which flags
   // may vary.
   void predict_all(AdviceReport& report) const {
     const Scenario& s = report.scenario;
-    const std::vector<std::string> names = compared_algorithms();
+    const std::vector<std::string> names = report::compared_algorithms();
     Progress progress("simulating", names.size());
     for (const std::string& name : names) {
-      PlanOptions options = preset(name);
-      if (options.second_order()) {
-        options.factor_interval = s.options.factor_interval;
-        options.inverse_interval = s.options.inverse_interval;
-      }
-      Predicted one = predict(s.model, s.costs, s.world, options);
+      const PlanOptions options = preset(name);
+      report::Predicted one = report::predict(s.model, s.costs, s.world, options, s.intervals);
       report.algorithms.push_back(one.prediction);
       if (options == s.options) report.judged = std::move(one);
       progress.advance();
     }
     if (report.judged.plan.algorithm.empty()) {
-      report.judged = predict(s.model, s.costs, s.world, s.options);
+      report.judged = report::predict(s.model, s.costs, s.world, s.options, s.intervals);
     }
   }
 

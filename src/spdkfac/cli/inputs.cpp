@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/cli/inputs.h"
 
+#include "spdkfac/base/data_files.h"
 #include "spdkfac/base/error.h"
-#include "spdkfac/cli/data_files.h"
 
 namespace spdkfac::cli {
-namespace {
-
-constexpr std::int64_t kMaxInterval = 1'000'000;
-
-}  // namespace
 
 void Inputs::add_to(CLI::App& verb) {
   verb_ = &verb;
@@ -108,14 +103,17 @@ std::vector<PlanOptions> Inputs::algorithms(const std::vector<std::string>& othe
 
 PlanOptions Inputs::with_overrides(const std::string& algorithm) const {
   PlanOptions options = plan_flags_.options(algorithm);
-  // First-order training has no factors: the intervals of a comparison do not concern it.
-  if (options.second_order()) {
-    // One interval alone: inverses are refreshed with the factors.
-    options.factor_interval = factor_interval_.value_or(1);
-    options.inverse_interval = inverse_interval_.value_or(options.factor_interval);
-  }
   validate(options);
   return options;
+}
+
+RefreshIntervals Inputs::intervals() const {
+  RefreshIntervals intervals;
+  intervals.factors = factor_interval_.value_or(1);
+  // Without its own interval, inverses are refreshed with the factors.
+  intervals.inverses = inverse_interval_.value_or(intervals.factors);
+  validate(intervals);
+  return intervals;
 }
 
 }  // namespace spdkfac::cli

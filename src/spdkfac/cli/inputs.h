@@ -7,10 +7,11 @@
 
 #include <CLI/CLI.hpp>
 
-#include "spdkfac/cli/plan_flags.h"
+#include "spdkfac/cli/flags.h"
 #include "spdkfac/plan/cost_model.h"
 #include "spdkfac/plan/layer_spec.h"
 #include "spdkfac/plan/plan_options.h"
+#include "spdkfac/plan/refresh_intervals.h"
 
 namespace spdkfac::cli {
 
@@ -28,6 +29,7 @@ class Inputs {
   int world(const CostModel& cluster) const;
   // One set of options for each --algorithm (or `otherwise`), with the overrides applied.
   std::vector<PlanOptions> algorithms(const std::vector<std::string>& otherwise) const;
+  RefreshIntervals intervals() const;
 
  private:
   PlanOptions with_overrides(const std::string& algorithm) const;

@@ -15,6 +15,8 @@ constexpr double kMinRate = 1;
 constexpr double kMaxRate = 1e24;
 
 const std::vector<std::string> kScalingNames = {"log", "linear", "constant"};
+const std::vector<std::string> kTaskOrderNames = {"factors_between_passes",
+                                                  "factors_around_passes"};
 const std::vector<std::string> kInverseNames = {"exponential", "power", "cubic", "table"};
 
 double seconds(const JsonValue& value) { return value.number(0, kMaxSeconds); }
@@ -182,6 +184,9 @@ CostModel parse_cluster(const Json& document, const std::string& where) {
     }
   }
   if (const auto value = object.optional("overheads")) costs.overheads = parse_overheads(*value);
+  if (const auto value = object.optional("task_order")) {
+    costs.task_order = static_cast<TaskOrder>(value->choice(kTaskOrderNames));
+  }
   if (const auto value = object.optional("scaling")) {
     JsonObject scaling(*value);
     costs.alpha_scaling =
@@ -235,6 +240,7 @@ Json to_json(const CostModel& costs) {
     result["overheads"]["communication_rate_under_computation"] =
         costs.overheads.communication_rate_under_computation;
   }
+  result["task_order"] = kTaskOrderNames[static_cast<std::size_t>(costs.task_order)];
   result["scaling"] = {{"alpha", kScalingNames[static_cast<std::size_t>(costs.alpha_scaling)]}};
   if (costs.nct_below) result["nct_below"] = *costs.nct_below;
   for (const auto& [name, text] : costs.provenance) result["provenance"][name] = text;

@@ -6,12 +6,13 @@
 namespace spdkfac {
 
 ComputeStream compute_stream(const ModelSpec& model, std::span<const LayerCosts> layers,
-                             const Overheads& overheads, int world, FactorSchedule schedule,
-                             bool with_factors) {
+                             const CostModel& costs, FactorSchedule schedule, bool with_factors) {
   const int count = static_cast<int>(model.layers.size());
-  const bool travels = world > 1;
+  const Overheads& overheads = costs.overheads;
+  const bool travels = costs.world > 1;
   const bool bulk = schedule == FactorSchedule::kBulk;
-  const bool hooked = with_factors && !bulk;
+  const bool in_passes = with_factors && !bulk;
+  const bool around = costs.task_order == TaskOrder::kFactorsAroundPasses;
   const auto layer = [&](int l) -> const LayerSpec& {
     return model.layers[static_cast<std::size_t>(l)];
   };
@@ -33,27 +34,34 @@ ComputeStream compute_stream(const ModelSpec& model, std::span<const LayerCosts>
     list[static_cast<std::size_t>(l)] = tasks.size() - 1;
   };
 
+  const auto add_factor_a = [&](int l) {
+    if (!in_passes) return;
+    tasks.push_back({TaskKind::kFactorA, l, cost(l).factor_a + factor_overhead(layer(l).d_a)});
+    release(stream.release_a, l);
+  };
+  const auto add_factor_g = [&](int l) {
+    if (!in_passes) return;
+    tasks.push_back({TaskKind::kFactorG, l, cost(l).factor_g + factor_overhead(layer(l).d_g)});
+    release(stream.release_g, l);
+  };
+
   for (int l = 0; l < count; ++l) {
-    if (hooked) {
-      tasks.push_back({TaskKind::kFactorA, l, cost(l).factor_a + factor_overhead(layer(l).d_a)});
-      release(stream.release_a, l);
-    }
+    if (around) add_factor_a(l);
     tasks.push_back({TaskKind::kForward, l, cost(l).forward});
+    if (!around) add_factor_a(l);
   }
-  if (hooked && schedule == FactorSchedule::kNaive) {
+  if (in_passes && schedule == FactorSchedule::kNaive) {
     std::fill(stream.release_a.begin(), stream.release_a.end(), tasks.size() - 1);
   }
   for (int l = count - 1; l >= 0; --l) {
     const double tensors = static_cast<double>(layer(l).gradients.size());
     const Seconds host = travels ? overheads.host_per_tensor * tensors : Seconds(0);
+    if (!around) add_factor_g(l);
     tasks.push_back({TaskKind::kBackward, l, cost(l).backward + host});
     release(stream.release_gradient, l);
-    if (hooked) {
-      tasks.push_back({TaskKind::kFactorG, l, cost(l).factor_g + factor_overhead(layer(l).d_g)});
-      release(stream.release_g, l);
-    }
+    if (around) add_factor_g(l);
   }
-  if (hooked && schedule == FactorSchedule::kNaive) {
+  if (in_passes && schedule == FactorSchedule::kNaive) {
     std::fill(stream.release_g.begin(), stream.release_g.end(), tasks.size() - 1);
   }
   stream.join = tasks.size();

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "spdkfac/base/trace.h"
+#include "spdkfac/base/category.h"
 #include "spdkfac/plan/cost_model.h"
 #include "spdkfac/plan/layer_spec.h"
 #include "spdkfac/plan/plan.h"
@@ -33,15 +33,15 @@ struct ComputeStream {
   std::vector<std::size_t> release_gradient;
 };
 
-// Forward: A_l, F_l layer by layer; backward: B_l, G_l from the last layer. A hook on a tensor
-// that will travel costs host_per_tensor, a factor also its packing. Schedules:
+// The forward pass layer by layer, then the backward pass from the last layer; costs.task_order
+// says on which side of its layer's pass a factor is computed. With several ranks (costs.world)
+// each tensor that will travel costs host_per_tensor, a factor also its packing. Schedules:
 // - pipelined: a factor leaves when it is computed;
 // - naive: A leaves at the end of the forward pass, G at the end of the backward pass;
-// - bulk: all factors are computed and leave after the backward pass, without hooks: a loop
-//   whose packing is part of the factor time.
+// - bulk: all factors are computed and leave after the backward pass, in one loop whose packing is
+//   part of the factor time.
 ComputeStream compute_stream(const ModelSpec& model, std::span<const LayerCosts> layers,
-                             const Overheads& overheads, int world, FactorSchedule schedule,
-                             bool with_factors);
+                             const CostModel& costs, FactorSchedule schedule, bool with_factors);
 
 // End of each task when nothing slows the stream and the join (if any) is passed at `join_time`.
 std::vector<Seconds> end_times(const ComputeStream& stream, Seconds join_time = Seconds(0));

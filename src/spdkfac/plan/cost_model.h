@@ -100,6 +100,10 @@ struct Overheads {
 
 enum class AlphaScaling { kLog, kLinear, kConstant };
 
+// When one layer's factors are computed: between its passes (F_l, A_l … G_l, B_l), as the runtime
+// does it, or around them (A_l, F_l … B_l, G_l), as the paper's cluster file was fitted.
+enum class TaskOrder { kFactorsBetweenPasses, kFactorsAroundPasses };
+
 // What a cluster costs: the cluster file of docs/formats.md.
 struct CostModel {
   std::string name;
@@ -112,6 +116,7 @@ struct CostModel {
   std::optional<ComputeRates> compute;
   std::map<std::string, MeasuredTotals> models;
   Overheads overheads;
+  TaskOrder task_order = TaskOrder::kFactorsBetweenPasses;
   AlphaScaling alpha_scaling = AlphaScaling::kLog;
   std::optional<std::int64_t> nct_below;
   // 32-bit words of a factor's element in a message. Not in files: only advice asks what less does.

@@ -20,8 +20,12 @@ struct Unit {
 class UnitBuilder {
  public:
   UnitBuilder(const ModelSpec& model, std::span<const LayerCosts> layers, const CostModel& costs,
-              const PlanOptions& options)
-      : model_(model), layers_(layers), costs_(costs), options_(options) {}
+              const PlanOptions& options, const RefreshIntervals& intervals)
+      : model_(model),
+        layers_(layers),
+        costs_(costs),
+        options_(options),
+        steps_per_inverse_(static_cast<double>(intervals.inverses)) {}
 
   std::vector<Unit> units() const {
     std::vector<Unit> result;
@@ -60,8 +64,7 @@ class UnitBuilder {
     if (options_.exchange != Exchange::kCheapest) return options_.exchange == Exchange::kGradient;
     const Seconds inverses = costs_.broadcast.time(packed_elements(layer.d_a)) +
                              costs_.broadcast.time(packed_elements(layer.d_g));
-    return costs_.broadcast.time(layer.own_elements()) <=
-           inverses / static_cast<double>(options_.inverse_interval);
+    return costs_.broadcast.time(layer.own_elements()) <= inverses / steps_per_inverse_;
   }
 
   // The paper's rule: computing everywhere costs less than sending. A cluster file's own threshold
@@ -80,7 +83,7 @@ class UnitBuilder {
     if (!pair) return unit.work < costs_.broadcast.time(packed_elements(unit.factors[0].dim));
     const auto layer = static_cast<std::size_t>(unit.factors[0].layer);
     const Seconds inverses = unit.work - layers_[layer].precondition;
-    return inverses / static_cast<double>(options_.inverse_interval) + layers_[layer].precondition <
+    return inverses / steps_per_inverse_ + layers_[layer].precondition <
            costs_.broadcast.time(model_.layers[layer].own_elements());
   }
 
@@ -88,6 +91,7 @@ class UnitBuilder {
   std::span<const LayerCosts> layers_;
   const CostModel& costs_;
   const PlanOptions& options_;
+  double steps_per_inverse_;
 };
 
 Owners place(std::span<const PlacementItem> items, int world, const PlanOptions& options) {
@@ -134,8 +138,9 @@ void order_by_completion(std::vector<Unit>& units, int world, bool whole_blocks)
 
 std::vector<FactorPlacement> place_factors(const ModelSpec& model,
                                            std::span<const LayerCosts> layers,
-                                           const CostModel& costs, const PlanOptions& options) {
-  const UnitBuilder builder(model, layers, costs, options);
+                                           const CostModel& costs, const PlanOptions& options,
+                                           const RefreshIntervals& intervals) {
+  const UnitBuilder builder(model, layers, costs, options, intervals);
   std::vector<Unit> units = builder.units();
   if (costs.world > 1 && options.placement != PlacementKind::kReplicated) {
     std::vector<PlacementItem> items;

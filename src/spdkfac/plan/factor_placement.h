@@ -15,6 +15,7 @@ namespace spdkfac {
 // broadcasts start early and nobody waits behind the largest inverse. `costs` is for this world.
 std::vector<FactorPlacement> place_factors(const ModelSpec& model,
                                            std::span<const LayerCosts> layers,
-                                           const CostModel& costs, const PlanOptions& options);
+                                           const CostModel& costs, const PlanOptions& options,
+                                           const RefreshIntervals& intervals);
 
 }  // namespace spdkfac

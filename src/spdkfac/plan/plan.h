@@ -7,11 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "spdkfac/base/category.h"
 #include "spdkfac/base/factor_side.h"
 #include "spdkfac/base/json.h"
-#include "spdkfac/base/trace.h"
 #include "spdkfac/plan/layer_spec.h"
 #include "spdkfac/plan/plan_options.h"
+#include "spdkfac/plan/refresh_intervals.h"
 
 namespace spdkfac {
 
@@ -68,7 +69,8 @@ struct Plan {
   int world = 1;
   StepKind step = StepKind::kFull;
   PlanOptions options;
-  std::vector<Message> messages;         // in launch order
+  RefreshIntervals intervals;     // of the cycle that the step belongs to; 1 and 1 without factors
+  std::vector<Message> messages;  // in launch order
   std::vector<FactorPlacement> factors;  // in the order of inversion and exchange
   std::optional<Predicted> predicted;
 

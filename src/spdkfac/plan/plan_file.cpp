@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "spdkfac/plan/plan.h"
+#include "spdkfac/plan/plan_options_file.h"
 
 namespace spdkfac {
 namespace {
@@ -149,7 +150,7 @@ Json to_json(const Plan& plan) {
                  {"model", plan.model},
                  {"world", plan.world},
                  {"step", name_of(step_names(), plan.step)},
-                 {"options", to_json(plan.options)},
+                 {"options", to_json(OptionsAndIntervals{plan.options, plan.intervals})},
                  {"messages", std::move(messages)},
                  {"factors", std::move(factors)}};
   if (plan.predicted) {
@@ -171,7 +172,10 @@ Plan parse_plan(const Json& document, const std::string& where) {
   plan.model = parse_name(object.required("model"));
   plan.world = static_cast<int>(object.required("world").integer(1, kMaxWorld));
   plan.step = static_cast<StepKind>(object.required("step").choice(step_names()));
-  plan.options = parse_plan_options(object.required("options"), plan.algorithm);
+  OptionsAndIntervals chosen =
+      parse_options_and_intervals(object.required("options"), plan.algorithm);
+  plan.options = std::move(chosen.options);
+  plan.intervals = chosen.intervals;
   for (const JsonValue& value : object.required("messages").array()) {
     plan.messages.push_back(parse_message(value, plan.world));
   }

@@ -12,8 +12,6 @@
 namespace spdkfac {
 namespace {
 
-constexpr std::int64_t kMaxInterval = 1'000'000;
-
 PlanOptions make(const std::string& name, FactorSchedule schedule, Fusion fusion,
                  PlacementKind placement) {
   PlanOptions options;
@@ -94,79 +92,55 @@ PlanOptions preset(const std::string& algorithm) {
                                 fmt::join(names, ", ")));
 }
 
-namespace {
-
-// Tells `fail` what makes no sense.
-template <class Fail>
-void check_options(const PlanOptions& options, const Fail& fail) {
-  const auto reject = [&fail](const std::string& both, const std::string& remedy) {
-    fail(fmt::format("{}; {}", both, remedy));
-  };
+std::optional<std::string> conflict_in(const PlanOptions& options) {
   const bool replicated = options.placement == PlacementKind::kReplicated;
-  if (!options.second_order()) {
-    if (!replicated) {
-      reject(fmt::format("placement={} makes no sense with factor_schedule=none",
-                         name_of(placement_names(), options.placement)),
-             "first-order training inverts nothing, drop the placement");
-    }
-    if (options.factor_interval != 1 || options.inverse_interval != 1) {
-      reject("factor_interval and inverse_interval make no sense with factor_schedule=none",
-             "first-order training has no factors, drop the intervals");
-    }
+  if (!options.second_order() && !replicated) {
+    return fmt::format(
+        "placement={} makes no sense with factor_schedule=none; first-order training inverts "
+        "nothing, drop the placement",
+        name_of(placement_names(), options.placement));
   }
   if (replicated && options.factor_reduce == FactorReduce::kOwner) {
-    reject("factor_reduce=owner makes no sense with placement=replicated",
-           "choose placement=balanced, lpt or blocks, so that factors have owners");
+    return "factor_reduce=owner makes no sense with placement=replicated; "
+           "choose placement=balanced, lpt or blocks, so that factors have owners";
   }
   if (replicated && options.exchange != Exchange::kInverse) {
-    reject(fmt::format("exchange={} makes no sense with placement=replicated",
-                       name_of(exchange_names(), options.exchange)),
-           "choose placement=balanced, lpt or blocks, so that layers have owners");
+    return fmt::format(
+        "exchange={} makes no sense with placement=replicated; choose placement=balanced, lpt or "
+        "blocks, so that layers have owners",
+        name_of(exchange_names(), options.exchange));
   }
   if (options.nct_below && (replicated || options.placement == PlacementKind::kSequential)) {
-    reject(fmt::format("nct_below={} makes no sense with placement={}", *options.nct_below,
-                       name_of(placement_names(), options.placement)),
-           "choose placement=balanced, lpt or blocks, or drop nct_below");
+    return fmt::format(
+        "nct_below={} makes no sense with placement={}; choose placement=balanced, lpt or blocks, "
+        "or drop nct_below",
+        *options.nct_below, name_of(placement_names(), options.placement));
   }
   if (options.owners && options.placement != PlacementKind::kBlocks) {
-    reject(fmt::format("owners={} makes no sense with placement={}", *options.owners,
-                       name_of(placement_names(), options.placement)),
-           "choose placement=blocks, or drop owners");
+    return fmt::format(
+        "owners={} makes no sense with placement={}; choose placement=blocks, or drop owners",
+        *options.owners, name_of(placement_names(), options.placement));
   }
   if (options.owners && *options.owners < 1) {
-    reject(fmt::format("owners={} is out of range", *options.owners), "use at least 1");
+    return fmt::format("owners={} is out of range; use at least 1", *options.owners);
   }
   if (options.balance_by != BalanceBy::kDimension &&
       options.placement != PlacementKind::kBalanced) {
-    reject(fmt::format("balance_by={} makes no sense with placement={}",
-                       name_of(balance_by_names(), options.balance_by),
-                       name_of(placement_names(), options.placement)),
-           "choose placement=balanced, or drop balance_by");
+    return fmt::format(
+        "balance_by={} makes no sense with placement={}; choose placement=balanced, or drop "
+        "balance_by",
+        name_of(balance_by_names(), options.balance_by),
+        name_of(placement_names(), options.placement));
   }
   if (options.threshold_bytes < Bytes(1)) {
-    reject(fmt::format("threshold_bytes={} is too small", options.threshold_bytes.value()),
-           "use at least 1");
+    return fmt::format("threshold_bytes={} is too small; use at least 1",
+                       options.threshold_bytes.value());
   }
-  for (const auto& [name, interval] : {std::pair{"factor_interval", options.factor_interval},
-                                       std::pair{"inverse_interval", options.inverse_interval}}) {
-    if (interval < 1 || interval > kMaxInterval) {
-      reject(fmt::format("{}={} is out of range", name, interval),
-             fmt::format("use 1 to {}", kMaxInterval));
-    }
-  }
-  if (options.inverse_interval % options.factor_interval != 0) {
-    reject(fmt::format("inverse_interval={} is not a multiple of factor_interval={}",
-                       options.inverse_interval, options.factor_interval),
-           "inverses are refreshed from fresh factors, choose a multiple");
-  }
+  return std::nullopt;
 }
 
-}  // namespace
-
 void validate(const PlanOptions& options) {
-  check_options(options, [](const std::string& message) {
-    throw ConfigError(fmt::format("options: {}", message));
-  });
+  if (const auto conflict = conflict_in(options)) throw ConfigError("options: " + *conflict);
 }
 
 const std::vector<std::string>& factor_schedule_names() {
@@ -194,47 +168,6 @@ const std::vector<std::string>& factor_reduce_names() {
 const std::vector<std::string>& exchange_names() {
   static const std::vector<std::string> names = {"inverse", "gradient", "cheapest"};
   return names;
-}
-
-Json to_json(const PlanOptions& options) {
-  return {{"factor_schedule", name_of(factor_schedule_names(), options.factor_schedule)},
-          {"fusion", name_of(fusion_names(), options.fusion)},
-          {"threshold_bytes", options.threshold_bytes.value()},
-          {"placement", name_of(placement_names(), options.placement)},
-          {"balance_by", name_of(balance_by_names(), options.balance_by)},
-          {"factor_reduce", name_of(factor_reduce_names(), options.factor_reduce)},
-          {"exchange", name_of(exchange_names(), options.exchange)},
-          {"nct_below", options.nct_below ? Json(*options.nct_below) : Json(nullptr)},
-          {"owners", options.owners ? Json(*options.owners) : Json(nullptr)},
-          {"factor_interval", options.factor_interval},
-          {"inverse_interval", options.inverse_interval}};
-}
-
-PlanOptions parse_plan_options(const JsonValue& value, const std::string& algorithm) {
-  JsonObject object(value);
-  const auto choose = [&object]<class Enum>(const std::string& key,
-                                            const std::vector<std::string>& names, Enum& field) {
-    field = static_cast<Enum>(object.required(key).choice(names));
-  };
-  PlanOptions options;
-  options.algorithm = algorithm;
-  choose("factor_schedule", factor_schedule_names(), options.factor_schedule);
-  choose("fusion", fusion_names(), options.fusion);
-  options.threshold_bytes =
-      Bytes(object.required("threshold_bytes").integer(1, std::int64_t{1} << 50));
-  choose("placement", placement_names(), options.placement);
-  choose("balance_by", balance_by_names(), options.balance_by);
-  choose("factor_reduce", factor_reduce_names(), options.factor_reduce);
-  choose("exchange", exchange_names(), options.exchange);
-  const JsonValue nct_below = object.required("nct_below");
-  if (!nct_below.is_null()) options.nct_below = nct_below.integer(0, 1'000'000'000);
-  const JsonValue owners = object.required("owners");
-  if (!owners.is_null()) options.owners = static_cast<int>(owners.integer(1, kMaxWorld));
-  options.factor_interval = object.required("factor_interval").integer(1, kMaxInterval);
-  options.inverse_interval = object.required("inverse_interval").integer(1, kMaxInterval);
-  object.finish();
-  check_options(options, [&value](const std::string& message) { value.fail(message); });
-  return options;
 }
 
 }  // namespace spdkfac

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "spdkfac/base/json.h"
 #include "spdkfac/base/units.h"
 
 namespace spdkfac {
@@ -36,8 +35,6 @@ struct PlanOptions {
   std::optional<std::int64_t> nct_below;
   // Of kBlocks: how many workers own a block of consecutive layers; all that there are if absent.
   std::optional<int> owners;
-  std::int64_t factor_interval = 1;
-  std::int64_t inverse_interval = 1;
 
   bool second_order() const { return factor_schedule != FactorSchedule::kNone; }
   bool operator==(const PlanOptions&) const = default;
@@ -58,7 +55,9 @@ const std::vector<AlgorithmInfo>& named_algorithms();
 // The preset of a name, `auto` included; an unknown name is a ConfigError that lists the known.
 PlanOptions preset(const std::string& algorithm);
 
-// Throws a ConfigError that names both fields when a combination makes no sense.
+// What makes no sense about a combination, naming both fields, and what to do; nothing otherwise.
+std::optional<std::string> conflict_in(const PlanOptions& options);
+// Throws a ConfigError that says so.
 void validate(const PlanOptions& options);
 
 // The words of each option on the command line and in files, in the order of the enumerators.
@@ -73,8 +72,5 @@ template <class Enum>
 const std::string& name_of(const std::vector<std::string>& names, Enum value) {
   return names.at(static_cast<std::size_t>(value));
 }
-
-Json to_json(const PlanOptions& options);
-PlanOptions parse_plan_options(const JsonValue& value, const std::string& algorithm);
 
 }  // namespace spdkfac

@@ -12,13 +12,14 @@
 namespace spdkfac {
 
 Plan make_plan(const ModelSpec& model, const CostModel& costs, int world,
-               const PlanOptions& options, StepKind step) {
+               const PlanOptions& options, const RefreshIntervals& intervals, StepKind step) {
   SPDKFAC_CHECK(options.algorithm != kAutoAlgorithm, "auto is planned by make_best_plan");
   if (world < 1) {
     throw ConfigError(
         fmt::format("plan: world={} is not a number of workers; use at least 1", world));
   }
   validate(options);
+  if (options.second_order()) validate(intervals);
   const CostModel here = costs.for_world(world);
   const std::vector<LayerCosts> layers = layer_costs(model, here);
   const bool with_factors = options.second_order() && step != StepKind::kGradients;
@@ -29,10 +30,13 @@ Plan make_plan(const ModelSpec& model, const CostModel& costs, int world,
   plan.world = world;
   plan.step = step;
   plan.options = options;
-  if (options.second_order()) plan.factors = place_factors(model, layers, here, options);
+  if (options.second_order()) {
+    plan.intervals = intervals;
+    plan.factors = place_factors(model, layers, here, options, intervals);
+  }
   if (world > 1) {
     const ComputeStream stream =
-        compute_stream(model, layers, here.overheads, world, options.factor_schedule, with_factors);
+        compute_stream(model, layers, here, options.factor_schedule, with_factors);
     plan.messages = plan_messages(model, stream, here, options, plan.factors);
     if (step == StepKind::kFull) {
       if (auto traces = trace_message(options, plan.factors)) {

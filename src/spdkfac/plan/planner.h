@@ -9,9 +9,11 @@
 namespace spdkfac {
 
 // The plan of one step on `world` workers. `costs` may be for another number of workers; it is
-// scaled. Pure: the same inputs give the same plan on every rank. `auto` needs the simulator:
-// see make_best_plan in sim/auto_planner.h.
+// scaled. `intervals` are those of the refresh cycle to which the step belongs. Pure: the same
+// inputs give the same plan on every rank. `auto` needs the simulator: see make_best_plan in
+// sim/auto_planner.h.
 Plan make_plan(const ModelSpec& model, const CostModel& costs, int world,
-               const PlanOptions& options, StepKind step = StepKind::kFull);
+               const PlanOptions& options, const RefreshIntervals& intervals = {},
+               StepKind step = StepKind::kFull);
 
 }  // namespace spdkfac

@@ -218,9 +218,9 @@ std::string heading(const Plan& plan, const ModelSpec& model, const CostModel& c
                         name_of(factor_schedule_names(), plan.options.factor_schedule),
                         name_of(placement_names(), plan.options.placement),
                         name_of(step_names(), plan.step));
-    if (plan.options.inverse_interval > 1) {
-      text += fmt::format(", factors every {} and inverses every {} steps",
-                          plan.options.factor_interval, plan.options.inverse_interval);
+    if (plan.intervals.inverses > 1) {
+      text += fmt::format(", factors every {} and inverses every {} steps", plan.intervals.factors,
+                          plan.intervals.inverses);
     }
   }
   text += fmt::format(", digest {}\n", plan.digest());

@@ -22,8 +22,9 @@ CostModel common_costs(int world) {
 }
 
 Planner common_planner(int world) {
-  return [costs = common_costs(world), world](const ModelSpec& model, StepKind step) {
-    return make_plan(model, costs, world, preset("spd-kfac"), step);
+  return [costs = common_costs(world), world](const ModelSpec& model,
+                                              const RefreshIntervals& intervals, StepKind step) {
+    return make_plan(model, costs, world, preset("spd-kfac"), intervals, step);
   };
 }
 

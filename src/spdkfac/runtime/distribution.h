@@ -9,12 +9,14 @@
 #include "spdkfac/comm/communicator.h"
 #include "spdkfac/plan/cost_model.h"
 #include "spdkfac/plan/plan.h"
+#include "spdkfac/plan/refresh_intervals.h"
 
 namespace spdkfac {
 
-// Makes the plan of a kind of step for the layers that a model was seen to call. It must give the
-// same on every rank.
-using Planner = std::function<Plan(const ModelSpec& model, StepKind step)>;
+// Makes the plan of a kind of step for the layers that a model was seen to call, refreshed as
+// KfacOptions says. It must give the same on every rank.
+using Planner =
+    std::function<Plan(const ModelSpec& model, const RefreshIntervals& intervals, StepKind step)>;
 
 // How the work of a step is shared out among ranks.
 struct Distribution {

@@ -9,6 +9,7 @@
 #include "spdkfac/kfac/factor.h"
 #include "spdkfac/kfac/inverse.h"
 #include "spdkfac/kfac/precision.h"
+#include "spdkfac/plan/refresh_intervals.h"
 
 namespace spdkfac {
 
@@ -24,6 +25,7 @@ struct KfacOptions {
   std::optional<double> learning_rate = std::nullopt;
   std::int64_t factor_interval = 1;   // steps between new factors
   std::int64_t inverse_interval = 1;  // steps between new inverses
+  RefreshIntervals intervals() const { return {factor_interval, inverse_interval}; }
   Bytes patch_memory = kDefaultPatchMemory;
   Precision precision = Precision::kTf32;  // of products on a GPU
   bool trace = false;                      // record each step's Trace

@@ -9,8 +9,9 @@
 namespace spdkfac {
 
 Planner planner_of_costs(const CostModel& costs, int world, const PlanOptions& options) {
-  return [costs, world, options](const ModelSpec& model, StepKind step) {
-    return make_best_plan(model, costs, world, options, step);
+  return [costs, world, options](const ModelSpec& model, const RefreshIntervals& intervals,
+                                 StepKind step) {
+    return make_best_plan(model, costs, world, options, intervals, step);
   };
 }
 
@@ -19,9 +20,9 @@ Planner planner_of_plan(const Plan& plan, int world, const std::string& where) {
     throw ConfigError(fmt::format("{}: is for {} ranks, this run has {}; make a plan for as many",
                                   where, plan.world, world));
   }
-  return [plan, world](const ModelSpec& model, StepKind step) {
+  return [plan, world](const ModelSpec& model, const RefreshIntervals&, StepKind step) {
     if (step == plan.step) return plan;
-    return make_best_plan(model, common_costs(world), world, plan.options, step);
+    return make_best_plan(model, common_costs(world), world, plan.options, plan.intervals, step);
   };
 }
 

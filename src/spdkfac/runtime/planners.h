@@ -12,8 +12,8 @@ namespace spdkfac {
 // Plans of these options under these costs, `auto` included.
 Planner planner_of_costs(const CostModel& costs, int world, const PlanOptions& options);
 
-// The plan of a full step; steps between refreshes follow its options. One of another number of
-// ranks is a ConfigError that begins with `where`.
+// The plan of a full step; steps between refreshes follow its options and intervals, so that all
+// place factors alike. One of another number of ranks is a ConfigError that begins with `where`.
 Planner planner_of_plan(const Plan& plan, int world, const std::string& where);
 
 }  // namespace spdkfac

@@ -13,6 +13,7 @@
 #include "spdkfac/runtime/kfac_counters.h"
 #include "spdkfac/runtime/kfac_options.h"
 #include "spdkfac/runtime/tracked_layer.h"
+#include "spdkfac/trace/trace.h"
 
 namespace spdlog {
 class logger;

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "spdkfac/base/median.h"
-#include "spdkfac/comm/exchange.h"
+#include "spdkfac/comm/rank_values.h"
 
 namespace spdkfac {
 namespace {

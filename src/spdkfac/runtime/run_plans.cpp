@@ -49,13 +49,15 @@ ModelSpec model_of(const std::string& name, const std::vector<TrackedLayer>& lay
 }  // namespace
 
 Plan plan_without_messages(const std::string& model, const std::vector<TrackedLayer>& layers,
-                           const CallLog& calls, bool second_order, StepKind step) {
+                           const CallLog& calls, bool second_order,
+                           const RefreshIntervals& intervals, StepKind step) {
   Plan plan;
   plan.options = preset(second_order ? "kfac" : "sgd");
   plan.algorithm = plan.options.algorithm;
   plan.model = model;
   plan.step = step;
   if (!second_order) return plan;
+  plan.intervals = intervals;
   for (std::size_t i = 0; i < calls.order().size(); ++i) {
     const TrackedLayer& layer = layers[calls.order()[i]];
     const std::int64_t groups = calls.uses(calls.order()[i]).front().groups();
@@ -75,14 +77,16 @@ RunPlans::RunPlans(const Distribution& distribution, const KfacOptions& options,
                    std::shared_ptr<spdlog::logger> logger)
     : distribution_(distribution),
       kinds_(kinds_of(options, distribution.second_order)),
+      intervals_(options.intervals()),
       logger_(std::move(logger)) {}
 
 void RunPlans::make_first(const std::vector<TrackedLayer>& layers, const CallLog& calls,
                           const std::vector<at::Tensor>& parameters) {
   if (distribution_.communicator->size() == 1) {
     for (const StepKind kind : kinds_) {
-      plans_.insert_or_assign(kind, plan_without_messages(distribution_.model_name, layers, calls,
-                                                          distribution_.second_order, kind));
+      plans_.insert_or_assign(kind,
+                              plan_without_messages(distribution_.model_name, layers, calls,
+                                                    distribution_.second_order, intervals_, kind));
     }
     return;
   }
@@ -102,7 +106,7 @@ void RunPlans::make_again(const std::vector<LayerTimes>& times) {
 void RunPlans::make() {
   plans_.clear();
   for (const StepKind kind : kinds_) {
-    Plan plan = distribution_.planner(model_, kind);
+    Plan plan = distribution_.planner(model_, intervals_, kind);
     check(plan);
     plans_.emplace(kind, std::move(plan));
   }

@@ -19,7 +19,8 @@ namespace spdkfac {
 // The plan of one rank: it sends nothing, and every factor of a layer that was called is without an
 // owner. Unlike a layer table it may hold grouped convolutions.
 Plan plan_without_messages(const std::string& model, const std::vector<TrackedLayer>& layers,
-                           const CallLog& calls, bool second_order, StepKind step);
+                           const CallLog& calls, bool second_order,
+                           const RefreshIntervals& intervals, StepKind step);
 
 // The plans that a run follows, one for each kind of step that its intervals bring. Made when the
 // first step has shown the layers, and made again from measured times.
@@ -47,6 +48,7 @@ class RunPlans {
 
   const Distribution& distribution_;
   std::vector<StepKind> kinds_;
+  RefreshIntervals intervals_;
   std::shared_ptr<spdlog::logger> logger_;
   ModelSpec model_;
   std::map<StepKind, Plan> plans_;

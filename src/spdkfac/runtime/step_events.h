@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "spdkfac/base/trace.h"
 #include "spdkfac/comm/communicator.h"
 #include "spdkfac/runtime/factor_id.h"
 #include "spdkfac/runtime/time_mark.h"
+#include "spdkfac/trace/trace.h"
 
 namespace spdkfac {
 

@@ -4,9 +4,9 @@
 #include <chrono>
 #include <vector>
 
-#include "spdkfac/base/trace.h"
 #include "spdkfac/plan/layer_spec.h"
 #include "spdkfac/runtime/preconditioner.h"
+#include "spdkfac/trace/trace.h"
 
 namespace spdkfac {
 

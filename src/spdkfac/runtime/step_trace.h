@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "spdkfac/base/trace.h"
 #include "spdkfac/runtime/step_events.h"
+#include "spdkfac/trace/trace.h"
 
 namespace spdkfac {
 

@@ -82,14 +82,12 @@ std::vector<Idea> hardware(const Scenario& base) {
 std::string every(std::int64_t steps) { return fmt::format("every {} steps", steps); }
 
 std::vector<Idea> intervals(const Scenario& base) {
-  const std::int64_t factor = base.options.factor_interval;
-  const std::int64_t inverse = base.options.inverse_interval;
+  const auto [factor, inverse] = base.intervals;
   std::vector<Idea> ideas;
   const auto add = [&](const char* id, std::string what, std::string training,
                        std::int64_t new_factor, std::int64_t new_inverse) {
     Scenario changed = base;
-    changed.options.factor_interval = new_factor;
-    changed.options.inverse_interval = new_inverse;
+    changed.intervals = {new_factor, new_inverse};
     ideas.push_back({id, std::move(what), Needs::kOption, std::move(training), std::move(changed),
                      base.model.batch, false});
   };
@@ -140,8 +138,6 @@ std::vector<Idea> all_ideas(const Scenario& base) {
   if (base.options.algorithm != kAutoAlgorithm) {
     Scenario changed = base;
     changed.options = preset(kAutoAlgorithm);
-    changed.options.factor_interval = base.options.factor_interval;
-    changed.options.inverse_interval = base.options.inverse_interval;
     ideas.push_back({"auto", "algorithm auto", Needs::kOption, "", changed, base.model.batch});
   }
   if (base.world > 1) {
@@ -175,7 +171,7 @@ class Adviser {
         examples_per_second(base_.world, base_.model.batch, advice_.iteration);
     advice_.largest_inverse = largest_inverse(base_.model, base_.costs);
     advice_.all_inverses = all_inverses(base_.model, base_.costs);
-    plans_ = cycle_plans(base_.model, base_.costs, base_.world, options);
+    plans_ = cycle_plans(base_.model, base_.costs, base_.world, options, base_.intervals);
     find_limits();
     for (const Idea& idea : ideas_) try_out(idea);
     std::stable_sort(advice_.changes.begin(), advice_.changes.end(),
@@ -191,9 +187,9 @@ class Adviser {
 
   static Outcome replanned(const Scenario& s) {
     const PlanOptions options = s.options.algorithm == kAutoAlgorithm
-                                    ? best_options(s.model, s.costs, s.world, s.options)
+                                    ? best_options(s.model, s.costs, s.world, s.intervals)
                                     : s.options;
-    return {options, average_iteration(s.model, s.costs, s.world, options)};
+    return {options, average_iteration(s.model, s.costs, s.world, options, s.intervals)};
   }
 
   // Planning anew is not always better: rules such as greedy fusion can lose by faster parts.
@@ -218,7 +214,7 @@ class Adviser {
     const Seconds share = advice_.all_inverses / base_.world;
     advice_.limits.push_back(
         {kLargestInverse, "the largest inverse",
-         advice_.largest_inverse / static_cast<double>(base_.options.inverse_interval),
+         advice_.largest_inverse / static_cast<double>(base_.intervals.inverses),
          iteration_with(with_inverses_at_most(base_, share))});
     std::stable_sort(advice_.limits.begin(), advice_.limits.end(),
                      [](const Limit& a, const Limit& b) { return a.without < b.without; });
@@ -243,7 +239,8 @@ class Adviser {
     const int world = idea.scenario.world;
     const double rate = examples_per_second(world, idea.batch, iteration);
     advice_.changes.push_back({idea.id, idea.what, idea.needs, idea.training, world, idea.batch,
-                               options, iteration, rate, ratio(rate, advice_.examples_per_second)});
+                               options, idea.scenario.intervals, iteration, rate,
+                               ratio(rate, advice_.examples_per_second)});
   }
 
   const Scenario& base_;

@@ -34,6 +34,7 @@ struct Change {
   int world = 1;
   std::int64_t batch = 1;
   PlanOptions options;  // of the plan that would be followed
+  RefreshIntervals intervals;
   Seconds iteration;
   double examples_per_second = 0;
   double speedup = 1;  // of examples per second

@@ -29,7 +29,8 @@ std::vector<std::int64_t> threshold_candidates(const ModelSpec& model) {
 
 class Search {
  public:
-  Search(const ModelSpec& model, const CostModel& costs, int world, const PlanOptions& intervals)
+  Search(const ModelSpec& model, const CostModel& costs, int world,
+         const RefreshIntervals& intervals)
       : model_(model), costs_(costs), world_(world), intervals_(intervals) {}
 
   PlanOptions run() {
@@ -69,7 +70,7 @@ class Search {
  private:
   // V travels in every step, inverses once per refresh; the mixture matters only then.
   std::vector<Exchange> exchanges() const {
-    if (intervals_.inverse_interval == 1) return {Exchange::kInverse, Exchange::kGradient};
+    if (intervals_.inverses == 1) return {Exchange::kInverse, Exchange::kGradient};
     return {Exchange::kInverse, Exchange::kGradient, Exchange::kCheapest};
   }
 
@@ -98,10 +99,8 @@ class Search {
     }
   }
 
-  Seconds consider(PlanOptions options) {
-    options.factor_interval = intervals_.factor_interval;
-    options.inverse_interval = intervals_.inverse_interval;
-    const Seconds time = average_iteration(model_, costs_, world_, options);
+  Seconds consider(const PlanOptions& options) {
+    const Seconds time = average_iteration(model_, costs_, world_, options, intervals_);
     if (time < best_time_) {
       best_time_ = time;
       best_ = options;
@@ -112,29 +111,30 @@ class Search {
   const ModelSpec& model_;
   const CostModel& costs_;
   int world_;
-  const PlanOptions& intervals_;
+  const RefreshIntervals& intervals_;
   Seconds best_time_{std::numeric_limits<double>::infinity()};
   PlanOptions best_;
 };
 
 }  // namespace
 
-std::vector<StepShare> refresh_cycle(const PlanOptions& options) {
+std::vector<StepShare> refresh_cycle(const PlanOptions& options,
+                                     const RefreshIntervals& intervals) {
   if (!options.second_order()) return {{StepKind::kFull, 1}};
-  const std::int64_t refreshes = options.inverse_interval / options.factor_interval;
+  const std::int64_t refreshes = intervals.inverses / intervals.factors;
   std::vector<StepShare> cycle = {{StepKind::kFull, 1}};
   if (refreshes > 1) cycle.push_back({StepKind::kFactors, refreshes - 1});
-  if (options.inverse_interval > refreshes) {
-    cycle.push_back({StepKind::kGradients, options.inverse_interval - refreshes});
+  if (intervals.inverses > refreshes) {
+    cycle.push_back({StepKind::kGradients, intervals.inverses - refreshes});
   }
   return cycle;
 }
 
 std::vector<Plan> cycle_plans(const ModelSpec& model, const CostModel& costs, int world,
-                              const PlanOptions& options) {
+                              const PlanOptions& options, const RefreshIntervals& intervals) {
   std::vector<Plan> plans;
-  for (const StepShare& share : refresh_cycle(options)) {
-    plans.push_back(make_plan(model, costs, world, options, share.step));
+  for (const StepShare& share : refresh_cycle(options, intervals)) {
+    plans.push_back(make_plan(model, costs, world, options, intervals, share.step));
   }
   return plans;
 }
@@ -146,7 +146,8 @@ Seconds average_iteration(const ModelSpec& model, const CostModel& costs,
   Seconds total(0);
   std::int64_t steps = 0;
   SPDKFAC_CHECK(!cycle.empty(), "a cycle without steps");
-  const std::vector<StepShare> shares = refresh_cycle(cycle.front().options);
+  const std::vector<StepShare> shares =
+      refresh_cycle(cycle.front().options, cycle.front().intervals);
   SPDKFAC_CHECK(cycle.size() == shares.size(), "a cycle of other steps");
   for (std::size_t i = 0; i < shares.size(); ++i) {
     total += simulate(cycle[i], model, costs, without_trace).iteration *
@@ -157,19 +158,22 @@ Seconds average_iteration(const ModelSpec& model, const CostModel& costs,
 }
 
 Seconds average_iteration(const ModelSpec& model, const CostModel& costs, int world,
-                          const PlanOptions& options) {
-  return average_iteration(model, costs, cycle_plans(model, costs, world, options));
+                          const PlanOptions& options, const RefreshIntervals& intervals) {
+  return average_iteration(model, costs, cycle_plans(model, costs, world, options, intervals));
 }
 
 PlanOptions best_options(const ModelSpec& model, const CostModel& costs, int world,
-                         const PlanOptions& options) {
-  return Search(model, costs, world, options).run();
+                         const RefreshIntervals& intervals) {
+  return Search(model, costs, world, intervals).run();
 }
 
 Plan make_best_plan(const ModelSpec& model, const CostModel& costs, int world,
-                    const PlanOptions& options, StepKind step) {
-  if (options.algorithm != kAutoAlgorithm) return make_plan(model, costs, world, options, step);
-  Plan plan = make_plan(model, costs, world, best_options(model, costs, world, options), step);
+                    const PlanOptions& options, const RefreshIntervals& intervals, StepKind step) {
+  if (options.algorithm != kAutoAlgorithm) {
+    return make_plan(model, costs, world, options, intervals, step);
+  }
+  Plan plan =
+      make_plan(model, costs, world, best_options(model, costs, world, intervals), intervals, step);
   plan.algorithm = kAutoAlgorithm;
   plan.options.algorithm = kAutoAlgorithm;
   return plan;

@@ -46,8 +46,7 @@ class Simulator {
         options_(options),
         layers_(layer_costs(model, costs)),
         has_factors_(plan.options.second_order() && plan.step != StepKind::kGradients),
-        stream_(compute_stream(model, layers_, costs.overheads, plan.world,
-                               plan.options.factor_schedule, has_factors_)),
+        stream_(compute_stream(model, layers_, costs, plan.options.factor_schedule, has_factors_)),
         sends_gradient_(layers_sending_gradient(plan, model.layers.size())) {
     result_.trace = Trace(plan.world);
     add_workers();

@@ -4,6 +4,7 @@
 #include "spdkfac/plan/cost_model.h"
 #include "spdkfac/plan/layer_spec.h"
 #include "spdkfac/plan/plan_options.h"
+#include "spdkfac/plan/refresh_intervals.h"
 
 namespace spdkfac {
 
@@ -13,6 +14,7 @@ struct Scenario {
   CostModel costs;
   int world = 1;
   PlanOptions options;
+  RefreshIntervals intervals = {};
 };
 
 // What the seconds of each part are multiplied by: 0.5 is twice as fast, 0 costs nothing.

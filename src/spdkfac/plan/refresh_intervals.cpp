@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/plan/refresh_intervals.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "spdkfac/base/error.h"
+
+namespace spdkfac {
+
+std::optional<std::string> conflict_in(const RefreshIntervals& intervals) {
+  for (const auto& [name, interval] : {std::pair{"factor_interval", intervals.factors},
+                                       std::pair{"inverse_interval", intervals.inverses}}) {
+    if (interval < 1 || interval > kMaxInterval) {
+      return fmt::format("{}={} is out of range; use 1 to {}", name, interval, kMaxInterval);
+    }
+  }
+  if (intervals.inverses % intervals.factors != 0) {
+    return fmt::format(
+        "inverse_interval={} is not a multiple of factor_interval={}; inverses are refreshed from "
+        "fresh factors, choose a multiple",
+        intervals.inverses, intervals.factors);
+  }
+  return std::nullopt;
+}
+
+void validate(const RefreshIntervals& intervals) {
+  if (const auto conflict = conflict_in(intervals)) throw ConfigError("options: " + *conflict);
+}
+
+}  // namespace spdkfac
