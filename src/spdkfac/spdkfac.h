@@ -7,10 +7,10 @@
 // Training: K-FAC for a model of LibTorch, on one rank or many, and its steps as CUDA graphs.
 #include "spdkfac/runtime/describe.h"
 #include "spdkfac/runtime/distribution.h"
+#include "spdkfac/runtime/graph_steps.h"
 #include "spdkfac/runtime/kfac_options.h"
 #include "spdkfac/runtime/planners.h"
 #include "spdkfac/runtime/preconditioner.h"
-#include "spdkfac/runtime/recorded_steps.h"
 
 // Communicators.
 #include "spdkfac/comm/c10d.h"

@@ -7,6 +7,7 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/comm/agreement.h"
 #include "spdkfac/comm/logged_communicator.h"
+#include "spdkfac/runtime/step_meter.h"
 #include "spdkfac/sim/simulator.h"
 
 namespace spdkfac {
@@ -135,18 +136,18 @@ TEST(Messages, WaitAgainWhenLayersAreTimedAgain) {
   const auto recording = std::make_shared<LoggedCommunicator>(world());
   RankNet model = seeded_net();
   Preconditioner kfac(*model, run.kfac, distribution_of(run, recording));
-  EXPECT_THROW(kfac.time_layers(true), ConfigError);  // there is no plan yet
+  EXPECT_THROW(StepMeter(kfac).time_layers(true), ConfigError);  // there is no plan yet
   std::mt19937 random(1);
   train_step(model, kfac, run, world()->rank(), 0, random);
   EXPECT_FALSE(kfac.model().layers.front().times.has_value());
-  EXPECT_THROW(kfac.timed_steps(), ConfigError);
+  EXPECT_THROW(StepMeter(kfac).timed_steps(), ConfigError);
   const std::string plan = kfac.plan()->digest();
   for (std::int64_t step = 1; step < 5; ++step) {
     const bool timed = step % 2 == 1;
-    kfac.time_layers(timed);
+    StepMeter(kfac).time_layers(timed);
     expect_messages(model, kfac, *recording, step, /*wait=*/timed);
   }
-  const TimedSteps timed = kfac.timed_steps();
+  const TimedSteps timed = StepMeter(kfac).timed_steps();
   ASSERT_EQ(timed.model.layers.size(), kfac.model().layers.size());
   for (const LayerSpec& layer : timed.model.layers) {
     ASSERT_TRUE(layer.times.has_value()) << layer.name;

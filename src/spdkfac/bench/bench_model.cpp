@@ -9,9 +9,10 @@
 #include <torch/torch.h>
 
 #include "spdkfac/base/log.h"
-#include "spdkfac/kfac/replayed.h"
+#include "spdkfac/kfac/graphed_work.h"
 #include "spdkfac/runtime/describe.h"
-#include "spdkfac/runtime/recorded_steps.h"
+#include "spdkfac/runtime/graph_steps.h"
+#include "spdkfac/runtime/step_meter.h"
 #include "spdkfac/train/device.h"
 
 namespace spdkfac::bench {
@@ -117,14 +118,14 @@ double BenchModel::step(const Batch& batch, int count) {
 void BenchModel::record(const Batch& batch) {
   const auto step = [this, batch] { train(batch); };
   if (kfac_) {
-    replay_ = [steps = std::make_shared<RecordedSteps>(*kfac_, step)] { steps->run(); };
+    replay_ = [steps = std::make_shared<GraphSteps>(*kfac_, step)] { steps->run(); };
   } else {
-    replay_ = [steps = std::make_shared<Replayed>(step)] { steps->run(); };
+    replay_ = [steps = std::make_shared<GraphedWork>(step)] { steps->run(); };
   }
 }
 
 void BenchModel::train(const Batch& batch) {
-  if (kfac_) kfac_->start_trace();
+  if (kfac_) StepMeter(*kfac_).start_trace();
   optimizer_->zero_grad();
   at::Tensor loss;
   {

@@ -28,7 +28,7 @@ struct BenchSetting {
   int threads = 0;  // 0: torch's choice
   bool channels_last = false;
   bool autocast = false;  // the model's products in bf16
-  bool recorded = false;  // CUDA: steps as graphs, see RecordedSteps
+  bool recorded = false;  // CUDA: steps as graphs, see GraphSteps
   std::int64_t steps = 20;
 };
 // The model and its input as texts and records of benchmarks begin.

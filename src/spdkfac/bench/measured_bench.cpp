@@ -16,6 +16,7 @@
 #include "spdkfac/comm/emulated_link.h"
 #include "spdkfac/comm/mirrored_peers.h"
 #include "spdkfac/runtime/planners.h"
+#include "spdkfac/runtime/step_meter.h"
 #include "spdkfac/trace/breakdown.h"
 #include "spdkfac/trace/statistics.h"
 #include "spdkfac/train/device.h"
@@ -87,9 +88,10 @@ CategoryTimes medians(const std::vector<CategoryTimes>& samples) {
 // Before every step that counts: machines change their speed, and what a prediction is made of
 // should be as old as what it is held against.
 void time_layers(MeasuredVariant& measured, const Batch& batch) {
-  measured.model->kfac().time_layers(true);
+  StepMeter meter(measured.model->kfac());
+  meter.time_layers(true);
   measured.model->step(batch);
-  measured.model->kfac().time_layers(false);
+  meter.time_layers(false);
 }
 
 // Keeps measuring what computation and messages take from each other, between the steps. None where
@@ -148,7 +150,7 @@ std::vector<Samples> take_turns(std::vector<MeasuredVariant>& variants, const Be
 std::vector<TimedSteps> timed_steps(const std::vector<MeasuredVariant>& variants) {
   std::vector<TimedSteps> timed;
   for (const MeasuredVariant& measured : variants) {
-    timed.push_back(measured.model->kfac().timed_steps());
+    timed.push_back(StepMeter(measured.model->kfac()).timed_steps());
   }
   for (const auto pass : {&LayerTimes::forward, &LayerTimes::backward}) {
     for (std::size_t layer = 0; layer < timed.front().model.layers.size(); ++layer) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "spdkfac/runtime/step_meter.h"
 #include "spdkfac/trace/joined_traces.h"
 
 namespace spdkfac::bench {
@@ -11,9 +12,10 @@ RankTraces::RankTraces(const train::Ranks& ranks)
     : ranks_(ranks), clock_offset_(ranks.clock_offset()) {}
 
 Trace RankTraces::last_step(Preconditioner& kfac) const {
-  const auto begin = kfac.trace_begin().time_since_epoch();
+  const StepMeter meter(kfac);
+  const auto begin = meter.trace_begin().time_since_epoch();
   const double seconds = std::chrono::duration<double>(begin).count() - clock_offset_.value();
-  const std::string mine = Json({{"begin", seconds}, {"events", to_json(kfac.trace())}}).dump();
+  const std::string mine = Json({{"begin", seconds}, {"events", to_json(meter.trace())}}).dump();
   std::vector<Trace> traces;
   std::vector<double> begins;
   for (const std::string& text : ranks_.texts(mine)) {

@@ -14,6 +14,7 @@
 
 #include "spdkfac/kfac/symmetric.h"
 #include "spdkfac/report/table.h"
+#include "spdkfac/runtime/step_meter.h"
 #include "spdkfac/trace/breakdown.h"
 #include "spdkfac/trace/statistics.h"
 #include "spdkfac/train/device.h"
@@ -188,7 +189,7 @@ StepBenchResult bench_step(const StepBenchOptions& options, const ProgressListen
       if (step < options.warmup) continue;
       result.variants[index].seconds.push_back(seconds);
       if (index + 1 < models.size()) continue;
-      result.last = models[index]->kfac().trace();
+      result.last = StepMeter(models[index]->kfac()).trace();
       const CategoryTimes times = breakdown(result.last, 0);
       for (std::size_t part = 0; part < kCategoryCount; ++part) {
         parts[part].push_back(times[kCategories[part]].value() * kMilli);

@@ -16,6 +16,7 @@
 
 #include "spdkfac/base/error.h"
 #include "spdkfac/data/batches.h"
+#include "spdkfac/runtime/step_meter.h"
 #include "spdkfac/train/device.h"
 #include "spdkfac/train/interrupt.h"
 #include "spdkfac/train/metrics_file.h"
@@ -316,7 +317,7 @@ TrainResult Trainer::finish() {
     if (!trouble.empty()) listener_.line(trouble);
     if (!options_.trace.empty() && ranks_.first()) {
       std::ostringstream text;
-      training_.kfac->trace().write_perfetto(text);
+      StepMeter(*training_.kfac).trace().write_perfetto(text);
       write_file_atomically(options_.trace, text.str());
     }
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spdkfac/kfac/replayed.h"
+#include "spdkfac/kfac/graphed_work.h"
 
 #include <map>
 #include <set>
@@ -18,7 +18,7 @@ bool current_stream_records() {
 
 }  // namespace
 
-class Replayed::Graphs {
+class GraphedWork::Graphs {
  public:
   void run(int variant, const std::function<void()>& queue) {
     if (current_stream_records()) return queue();
@@ -59,11 +59,11 @@ class Replayed::Graphs {
   std::map<int, at::cuda::CUDAGraph> graphs_;
 };
 
-Replayed::Replayed(std::function<void()> queue)
+GraphedWork::GraphedWork(std::function<void()> queue)
     : queue_(std::move(queue)), graphs_(std::make_unique<Graphs>()) {}
-Replayed::~Replayed() = default;
+GraphedWork::~GraphedWork() = default;
 
-void Replayed::run(int variant) { graphs_->run(variant, queue_); }
+void GraphedWork::run(int variant) { graphs_->run(variant, queue_); }
 
 bool is_recording(c10::Device device) { return device.is_cuda() && current_stream_records(); }
 

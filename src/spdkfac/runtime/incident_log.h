@@ -18,13 +18,13 @@ namespace spdkfac {
 
 // Brings what went wrong on the device to the host. On the CPU a flag is looked at when it is
 // noted; on CUDA the flags of a step are copied behind its work and looked at when they have
-// arrived, a step later; nobody waits. Those of a step that is recorded are added up on the device
-// each time it is replayed, until finish() looks at the sums. What happened is said in the log once
-// for each place.
-class EventLog {
+// arrived, a step later; nobody waits. Those of a step that is recorded as a graph are added up on
+// the device each time it is replayed, until finish() looks at the sums. Each incident is logged
+// once per place.
+class IncidentLog {
  public:
   using Count = std::function<void(std::int64_t times)>;
-  // For the log; `text` is said once for each `place`.
+  // For the log; `text` is logged once for each `place`.
   struct Message {
     std::string place;
     std::string text;
@@ -32,7 +32,7 @@ class EventLog {
   // Of the flag's element at `index`; called only when something happened there.
   using Describe = std::function<Message(std::size_t index)>;
 
-  explicit EventLog(std::shared_ptr<spdlog::logger> logger) : logger_(std::move(logger)) {}
+  explicit IncidentLog(std::shared_ptr<spdlog::logger> logger) : logger_(std::move(logger)) {}
 
   // Notes a flag: a tensor of bool or int32 whose sum is how often it happened.
   void note(const at::Tensor& flag, Describe describe, Count count);
@@ -73,7 +73,7 @@ class EventLog {
   std::deque<Pending> pending_;
   std::vector<Recorded> recorded_;
   std::map<std::int64_t, at::Tensor> cleared_;  // sums for a step to be recorded, by their number
-  std::set<std::string> said_;
+  std::set<std::string> logged_;
 };
 
 }  // namespace spdkfac

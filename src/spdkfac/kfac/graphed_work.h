@@ -12,10 +12,10 @@ namespace spdkfac {
 // as it is, so that libraries make what they need; then it is recorded as a CUDA graph, which later
 // calls replay. All of it must be on the current stream, or begin and end there. Inside another
 // recording it becomes part of that. Without CUDA it is queued each time.
-class Replayed {
+class GraphedWork {
  public:
-  explicit Replayed(std::function<void()> queue);
-  ~Replayed();
+  explicit GraphedWork(std::function<void()> queue);
+  ~GraphedWork();
   // Where the work has variants, each is recorded on its own; they share memory, so that nothing of
   // one may be needed in the next but what was there before the recording.
   void run(int variant = 0);

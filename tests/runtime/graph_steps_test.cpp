@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spdkfac/runtime/recorded_steps.h"
+#include "spdkfac/runtime/graph_steps.h"
 
 #include <limits>
 
@@ -17,9 +17,9 @@ using namespace support;
 constexpr int kSteps = 12;
 
 // A network that is trained on what `batch` holds at the moment.
-struct RecordedTraining {
-  explicit RecordedTraining(const KfacOptions& options,
-                            const std::shared_ptr<spdlog::logger>& logger = nullptr)
+struct GraphTraining {
+  explicit GraphTraining(const KfacOptions& options,
+                         const std::shared_ptr<spdlog::logger>& logger = nullptr)
       : kfac(*model, options, logger),
         optimizer(model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9)) {}
 
@@ -46,9 +46,9 @@ void copy_parameters(const TinyNet& from, const TinyNet& to) {
 }
 
 // Takes the same batch to both and trains a step; `replayed` through its recorded steps.
-void step_both(RecordedTraining& plain, RecordedTraining& replayed, RecordedSteps& steps) {
+void step_both(GraphTraining& plain, GraphTraining& replayed, GraphSteps& steps) {
   const Batch next = random_batch(6);
-  for (RecordedTraining* one : {&plain, &replayed}) {
+  for (GraphTraining* one : {&plain, &replayed}) {
     one->batch.images.copy_(next.images);
     one->batch.labels.copy_(next.labels);
   }
@@ -56,7 +56,7 @@ void step_both(RecordedTraining& plain, RecordedTraining& replayed, RecordedStep
   steps.run();
 }
 
-void expect_same_parameters(const RecordedTraining& left, const RecordedTraining& right) {
+void expect_same_parameters(const GraphTraining& left, const GraphTraining& right) {
   const std::vector<at::Tensor> a = left.model->parameters();
   const std::vector<at::Tensor> b = right.model->parameters();
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -70,16 +70,16 @@ struct Intervals {
   int calls_on_gpu;  // two for each kind of step that comes twice: as it is, and to be recorded
 };
 
-class RecordedStepsOf : public testing::TestWithParam<Intervals> {};
+class GraphStepsOf : public testing::TestWithParam<Intervals> {};
 
-TEST_P(RecordedStepsOf, TrainAsStepsDo) {
+TEST_P(GraphStepsOf, TrainAsStepsDo) {
   torch::manual_seed(3);
   const KfacOptions options{.factor_interval = GetParam().factors,
                             .inverse_interval = GetParam().inverses};
-  RecordedTraining plain(options);
-  RecordedTraining replayed(options);
+  GraphTraining plain(options);
+  GraphTraining replayed(options);
   copy_parameters(plain.model, replayed.model);
-  RecordedSteps steps(replayed.kfac, [&] { replayed.step(); });
+  GraphSteps steps(replayed.kfac, [&] { replayed.step(); });
   for (int step = 0; step < kSteps; ++step) step_both(plain, replayed, steps);
   expect_same_parameters(plain, replayed);
   EXPECT_EQ(replayed.calls, on_cuda() ? GetParam().calls_on_gpu : kSteps);
@@ -91,17 +91,17 @@ TEST_P(RecordedStepsOf, TrainAsStepsDo) {
   EXPECT_EQ(counted.nonfinite_gradients, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Intervals, RecordedStepsOf,
-                         testing::Values(Intervals{1, 1, 2}, Intervals{2, 4, 6},
-                                         Intervals{1, 3, 4}),
+INSTANTIATE_TEST_SUITE_P(Intervals, GraphStepsOf,
+                         testing::Values(Intervals{1, 1, 2}, Intervals{2, 4, 6}, Intervals{1, 3, 4},
+                                         Intervals{3, 1, 4}),
                          [](const auto& one) {
                            return fmt::format("{}_{}", one.param.factors, one.param.inverses);
                          });
 
-TEST(RecordedSteps, CountWhatWentWrongInReplayedOnes) {
+TEST(GraphSteps, CountWhatWentWrongInReplayedOnes) {
   const CapturedLog log;
-  RecordedTraining training({.factor_interval = 1, .inverse_interval = 1}, log.logger());
-  RecordedSteps steps(training.kfac, [&] { training.step(); });
+  GraphTraining training({.factor_interval = 1, .inverse_interval = 1}, log.logger());
+  GraphSteps steps(training.kfac, [&] { training.step(); });
   for (int step = 0; step < 4; ++step) steps.run();
   EXPECT_EQ(training.kfac.counters().nonfinite_gradients, 0);
   const at::Tensor good = training.batch.images.clone();
@@ -117,10 +117,10 @@ TEST(RecordedSteps, CountWhatWentWrongInReplayedOnes) {
   EXPECT_EQ(training.kfac.counters().nonfinite_gradients, 2);
 }
 
-TEST(RecordedSteps, AreRecordedAnewWhenForgotten) {
+TEST(GraphSteps, AreRecordedAgainWhenForgotten) {
   double rate = 0;
-  RecordedTraining training({.factor_interval = 1, .inverse_interval = 1});
-  RecordedSteps steps(training.kfac, [&] {
+  GraphTraining training({.factor_interval = 1, .inverse_interval = 1});
+  GraphSteps steps(training.kfac, [&] {
     static_cast<torch::optim::SGDOptions&>(training.optimizer.param_groups()[0].options()).lr(rate);
     training.step();
   });
@@ -133,9 +133,9 @@ TEST(RecordedSteps, AreRecordedAnewWhenForgotten) {
   EXPECT_FALSE(same_bits(clones(training.model->parameters()), start));
 }
 
-TEST(RecordedSteps, HaveNoTrace) {
-  RecordedTraining training({.trace = true});
-  expect_config_error([&] { RecordedSteps(training.kfac, [] {}); }, "options.trace");
+TEST(GraphSteps, HaveNoTrace) {
+  GraphTraining training({.trace = true});
+  expect_config_error([&] { GraphSteps(training.kfac, [] {}); }, "options.trace");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spdkfac/runtime/event_log.h"
+#include "spdkfac/runtime/incident_log.h"
 
 #include <numeric>
 #include <utility>
@@ -8,11 +8,11 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "spdkfac/base/error.h"
-#include "spdkfac/kfac/replayed.h"
+#include "spdkfac/kfac/graphed_work.h"
 
 namespace spdkfac {
 
-void EventLog::note(const at::Tensor& flag, Describe describe, Count count) {
+void IncidentLog::note(const at::Tensor& flag, Describe describe, Count count) {
   at::Tensor values = flag.reshape({-1}).to(at::kInt);
   if (values.is_cpu()) {
     look_at(values.const_data_ptr<std::int32_t>(), values.numel(), describe, count);
@@ -22,7 +22,7 @@ void EventLog::note(const at::Tensor& flag, Describe describe, Count count) {
   }
 }
 
-void EventLog::end_step() {
+void IncidentLog::end_step() {
   if (!notes_.empty()) {
     std::vector<Note> notes = std::exchange(notes_, {});
     std::vector<at::Tensor> flags;
@@ -38,7 +38,7 @@ void EventLog::end_step() {
   }
 }
 
-void EventLog::send(const at::Tensor& flags, std::vector<Note> notes) {
+void IncidentLog::send(const at::Tensor& flags, std::vector<Note> notes) {
   at::Tensor values =
       at::empty(flags.sizes(), flags.options().device(at::kCPU).pinned_memory(true));
   values.copy_(flags, /*non_blocking=*/true);
@@ -50,7 +50,7 @@ void EventLog::send(const at::Tensor& flags, std::vector<Note> notes) {
 }
 
 // Clearing the sums here would become part of the recording.
-void EventLog::record(const at::Tensor& flags, std::vector<Note> notes) {
+void IncidentLog::record(const at::Tensor& flags, std::vector<Note> notes) {
   const auto found = cleared_.find(flags.numel());
   if (found == cleared_.end()) {
     throw ConfigError(
@@ -63,7 +63,7 @@ void EventLog::record(const at::Tensor& flags, std::vector<Note> notes) {
   recorded_.push_back({sums, at::zeros(sums.sizes(), at::kInt), std::move(notes)});
 }
 
-void EventLog::finish() {
+void IncidentLog::finish() {
   for (; !pending_.empty(); pending_.pop_front()) {
     const Pending& first = pending_.front();
     first.arrived.synchronize();
@@ -76,7 +76,7 @@ void EventLog::finish() {
   }
 }
 
-void EventLog::read(const at::Tensor& values, const std::vector<Note>& notes) {
+void IncidentLog::read(const at::Tensor& values, const std::vector<Note>& notes) {
   const auto* value = values.const_data_ptr<std::int32_t>();
   for (const Note& note : notes) {
     look_at(value, note.size, note.describe, note.count);
@@ -84,8 +84,8 @@ void EventLog::read(const at::Tensor& values, const std::vector<Note>& notes) {
   }
 }
 
-void EventLog::look_at(const std::int32_t* values, std::int64_t size, const Describe& describe,
-                       const Count& count) {
+void IncidentLog::look_at(const std::int32_t* values, std::int64_t size, const Describe& describe,
+                          const Count& count) {
   const std::int64_t times = std::accumulate(values, values + size, std::int64_t{0});
   if (times == 0) return;
   count(times);
@@ -93,7 +93,7 @@ void EventLog::look_at(const std::int32_t* values, std::int64_t size, const Desc
   for (std::int64_t index = 0; index < size; ++index) {
     if (values[index] == 0) continue;
     const Message message = describe(static_cast<std::size_t>(index));
-    if (said_.insert(message.place).second) logger_->warn(message.text);
+    if (logged_.insert(message.place).second) logger_->warn(message.text);
   }
 }
 
