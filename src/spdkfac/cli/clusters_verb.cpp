@@ -13,7 +13,7 @@ namespace {
 
 constexpr Table::Align kLeft = Table::Align::kLeft;
 
-std::string milliseconds(Seconds time) { return fmt::format("{:.3f}", 1e3 * time.value()); }
+std::string three_decimals(Seconds time) { return fmt::format("{:.3f}", 1e3 * time.value()); }
 
 void list_clusters() {
   constexpr std::int64_t kMillion = 1'000'000;
@@ -26,11 +26,11 @@ void list_clusters() {
                {"of 4096 ms"}});
   for (const std::string& name : data_names("clusters")) {
     const CostModel costs = read_cluster(data_file("clusters", name));
-    table.add_row({costs.name, std::to_string(costs.world),
-                   milliseconds(costs.all_reduce.startup()),
-                   milliseconds(costs.all_reduce.time(kMillion)),
-                   milliseconds(costs.broadcast.time(kMillion)),
-                   milliseconds(costs.inverse_time(1024)), milliseconds(costs.inverse_time(4096))});
+    table.add_row(
+        {costs.name, std::to_string(costs.world), three_decimals(costs.all_reduce.startup()),
+         three_decimals(costs.all_reduce.time(kMillion)),
+         three_decimals(costs.broadcast.time(kMillion)), three_decimals(costs.inverse_time(1024)),
+         three_decimals(costs.inverse_time(4096))});
   }
   print(table.text());
 }
@@ -39,8 +39,9 @@ void show_cluster(const CostModel& costs) {
   std::string text = fmt::format("{}, {} workers\n{}\n\n", costs.name, costs.world, costs.source);
   Table collectives({{"collective", kLeft}, {"1 element ms"}, {"1 K ms"}, {"1 M ms"}, {"64 M ms"}});
   const auto add = [&](const char* name, const CollectiveCost& cost) {
-    collectives.add_row({name, milliseconds(cost.time(1)), milliseconds(cost.time(1000)),
-                         milliseconds(cost.time(1'000'000)), milliseconds(cost.time(64'000'000))});
+    collectives.add_row({name, three_decimals(cost.time(1)), three_decimals(cost.time(1000)),
+                         three_decimals(cost.time(1'000'000)),
+                         three_decimals(cost.time(64'000'000))});
   };
   add("all_reduce", costs.all_reduce);
   add("reduce", costs.reduce);
@@ -51,7 +52,7 @@ void show_cluster(const CostModel& costs) {
   for (std::int64_t dim = 64; dim <= 8192; dim *= 2) {
     const Seconds inverse = costs.inverse_time(dim);
     const Seconds broadcast = costs.broadcast.time(packed_elements(dim));
-    inverses.add_row({std::to_string(dim), milliseconds(inverse), milliseconds(broadcast),
+    inverses.add_row({std::to_string(dim), three_decimals(inverse), three_decimals(broadcast),
                       inverse < broadcast ? "invert on every worker" : "invert once and send"});
   }
   text += inverses.text();

@@ -15,8 +15,6 @@
 namespace spdkfac::cli {
 namespace {
 
-constexpr Table::Align kLeft = Table::Align::kLeft;
-
 std::string millions(std::int64_t count) {
   return fmt::format("{:.3f}", static_cast<double>(count) / 1e6);
 }
@@ -38,6 +36,7 @@ Totals totals_of(const ModelSpec& model) {
 }
 
 void list_models() {
+  constexpr Table::Align kLeft = Table::Align::kLeft;
   Table table({{"model", kLeft},
                {"layers"},
                {"batch"},
