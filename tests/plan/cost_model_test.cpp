@@ -330,14 +330,14 @@ TEST(ClusterFile, JsonRoundTripKeepsEveryFieldAndEveryInverseForm) {
   }
 }
 
-struct Damage {
+struct BrokenCluster {
   const char* name;
   std::function<void(Json&)> apply;
   const char* place;
 };
-void PrintTo(const Damage& damage, std::ostream* out) { *out << damage.name; }
+void PrintTo(const BrokenCluster& damage, std::ostream* out) { *out << damage.name; }
 
-class ParseClusterRejects : public ::testing::TestWithParam<Damage> {};
+class ParseClusterRejects : public ::testing::TestWithParam<BrokenCluster> {};
 
 TEST_P(ParseClusterRejects, WithTheFieldsPath) {
   Json document = full_cluster();
@@ -349,42 +349,49 @@ TEST_P(ParseClusterRejects, WithTheFieldsPath) {
 INSTANTIATE_TEST_SUITE_P(
     Damages, ParseClusterRejects,
     ::testing::Values(
-        Damage{"OtherFormat", [](Json& d) { d["format"] = "spdkfac.model/1"; }, "format"},
-        Damage{"UnknownField", [](Json& d) { d["colour"] = 1; }, "colour"},
-        Damage{"ZeroWorld", [](Json& d) { d["world"] = 0; }, "world"},
-        Damage{"MissingCollective", [](Json& d) { d["collectives"].erase("reduce"); }, "reduce"},
-        Damage{"NegativeAlpha", [](Json& d) { d["collectives"]["all_reduce"]["alpha"] = -1; },
-               "collectives.all_reduce.alpha"},
-        Damage{"AlphaBesideTable", [](Json& d) { d["collectives"]["reduce"]["alpha"] = 1; },
-               "collectives.reduce"},
-        Damage{"EmptyTable", [](Json& d) { d["collectives"]["reduce"]["table"] = Json::array(); },
-               "collectives.reduce.table"},
-        Damage{"TableSizesNotIncreasing",
-               [](Json& d) { d["collectives"]["reduce"]["table"][1][0] = 1; },
-               "collectives.reduce.table"},
-        Damage{"TableTimesDecreasing",
-               [](Json& d) { d["collectives"]["reduce"]["table"][1][1] = 0.25; },
-               "collectives.reduce.table"},
-        Damage{"OtherInverse", [](Json& d) { d["inverse"]["kind"] = "magic"; }, "inverse.kind"},
-        Damage{"ZeroRate", [](Json& d) { d["compute"]["factor"] = 0; }, "compute.factor"},
-        Damage{"ComputeFasterUnderCommunication",
-               [](Json& d) { d["overheads"]["compute_rate_under_communication"] = 1.5; },
-               "overheads.compute_rate_under_communication"},
-        Damage{"ComputeStopsUnderCommunication",
-               [](Json& d) { d["overheads"]["compute_rate_under_communication"] = 0; },
-               "overheads.compute_rate_under_communication"},
-        Damage{"MessagesFasterUnderComputation",
-               [](Json& d) { d["overheads"]["communication_rate_under_computation"] = 1.5; },
-               "overheads.communication_rate_under_computation"},
-        Damage{"MessagesStopUnderComputation",
-               [](Json& d) { d["overheads"]["communication_rate_under_computation"] = 0; },
-               "overheads.communication_rate_under_computation"},
-        Damage{"ArrivalIsAText", [](Json& d) { d["overheads"]["unpack_on_arrival"] = "yes"; },
-               "overheads.unpack_on_arrival"},
-        Damage{"OtherTaskOrder", [](Json& d) { d["task_order"] = "factors_first"; },
-               R"(task_order: expected one of "factors_between_passes", "factors_around_passes")"},
-        Damage{"TaskOrderIsANumber", [](Json& d) { d["task_order"] = 1; }, "task_order"},
-        Damage{"OtherScaling", [](Json& d) { d["scaling"]["alpha"] = "cubic"; }, "scaling.alpha"}),
+        BrokenCluster{"OtherFormat", [](Json& d) { d["format"] = "spdkfac.model/1"; }, "format"},
+        BrokenCluster{"UnknownField", [](Json& d) { d["colour"] = 1; }, "colour"},
+        BrokenCluster{"ZeroWorld", [](Json& d) { d["world"] = 0; }, "world"},
+        BrokenCluster{"MissingCollective", [](Json& d) { d["collectives"].erase("reduce"); },
+                      "reduce"},
+        BrokenCluster{"NegativeAlpha",
+                      [](Json& d) { d["collectives"]["all_reduce"]["alpha"] = -1; },
+                      "collectives.all_reduce.alpha"},
+        BrokenCluster{"AlphaBesideTable", [](Json& d) { d["collectives"]["reduce"]["alpha"] = 1; },
+                      "collectives.reduce"},
+        BrokenCluster{"EmptyTable",
+                      [](Json& d) { d["collectives"]["reduce"]["table"] = Json::array(); },
+                      "collectives.reduce.table"},
+        BrokenCluster{"TableSizesNotIncreasing",
+                      [](Json& d) { d["collectives"]["reduce"]["table"][1][0] = 1; },
+                      "collectives.reduce.table"},
+        BrokenCluster{"TableTimesDecreasing",
+                      [](Json& d) { d["collectives"]["reduce"]["table"][1][1] = 0.25; },
+                      "collectives.reduce.table"},
+        BrokenCluster{"OtherInverse", [](Json& d) { d["inverse"]["kind"] = "magic"; },
+                      "inverse.kind"},
+        BrokenCluster{"ZeroRate", [](Json& d) { d["compute"]["factor"] = 0; }, "compute.factor"},
+        BrokenCluster{"ComputeFasterUnderCommunication",
+                      [](Json& d) { d["overheads"]["compute_rate_under_communication"] = 1.5; },
+                      "overheads.compute_rate_under_communication"},
+        BrokenCluster{"ComputeStopsUnderCommunication",
+                      [](Json& d) { d["overheads"]["compute_rate_under_communication"] = 0; },
+                      "overheads.compute_rate_under_communication"},
+        BrokenCluster{"MessagesFasterUnderComputation",
+                      [](Json& d) { d["overheads"]["communication_rate_under_computation"] = 1.5; },
+                      "overheads.communication_rate_under_computation"},
+        BrokenCluster{"MessagesStopUnderComputation",
+                      [](Json& d) { d["overheads"]["communication_rate_under_computation"] = 0; },
+                      "overheads.communication_rate_under_computation"},
+        BrokenCluster{"ArrivalIsAText",
+                      [](Json& d) { d["overheads"]["unpack_on_arrival"] = "yes"; },
+                      "overheads.unpack_on_arrival"},
+        BrokenCluster{
+            "OtherTaskOrder", [](Json& d) { d["task_order"] = "factors_first"; },
+            R"(task_order: expected one of "factors_between_passes", "factors_around_passes")"},
+        BrokenCluster{"TaskOrderIsANumber", [](Json& d) { d["task_order"] = 1; }, "task_order"},
+        BrokenCluster{"OtherScaling", [](Json& d) { d["scaling"]["alpha"] = "cubic"; },
+                      "scaling.alpha"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST(ClusterFile, TheThreeClustersCoverTheFourModels) {

@@ -260,10 +260,12 @@ std::vector<std::string> spelled(const Plan& plan) {
 
 // Three equal layers: 1 s forward, 2 s backward, 1 s for each factor; A has 6 elements, G has 3,
 // the gradient 6.
-ModelSpec three_layers() { return tiny_model({{3, 2}, {3, 2}, {3, 2}}, layer_times(1, 2, 1, 1)); }
+ModelSpec three_equal_layers() {
+  return tiny_model({{3, 2}, {3, 2}, {3, 2}}, layer_times(1, 2, 1, 1));
+}
 
 Plan plan_with(const char* algorithm, double alpha, double beta = 0) {
-  return make_plan(three_layers(), affine_costs(2, alpha, beta), 2, preset(algorithm));
+  return make_plan(three_equal_layers(), affine_costs(2, alpha, beta), 2, preset(algorithm));
 }
 
 // Pipelined: A ends at 1, 3, 5, the forward pass at 6; gradients at 8, 11, 14, G at 9, 12, 15.
@@ -325,9 +327,10 @@ TEST(MakePlan, NarrowFactorsMakeSmallerMessages) {
 
 TEST(MakePlan, OneWorkerSendsNothing) {
   for (const AlgorithmInfo& algorithm : named_algorithms()) {
-    const Plan plan = make_plan(three_layers(), affine_costs(4, 1, 0.1), 1, algorithm.options);
+    const Plan plan =
+        make_plan(three_equal_layers(), affine_costs(4, 1, 0.1), 1, algorithm.options);
     EXPECT_TRUE(plan.messages.empty()) << algorithm.name;
-    EXPECT_TRUE(exchange_steps(plan, three_layers()).empty()) << algorithm.name;
+    EXPECT_TRUE(exchange_steps(plan, three_equal_layers()).empty()) << algorithm.name;
   }
 }
 
@@ -380,7 +383,8 @@ TEST(MakePlan, TracesTravelWhereNobodyHoldsBothFactors) {
   // Owners that send inverses may own one factor of a layer only; owners that send V own both.
   const CostModel costs = affine_costs(2, 0, 0, PowerInverse{1, 2});
   const auto trace_of = [&](const char* name, int layer) {
-    return journeys(make_plan(three_layers(), costs, 2, preset(name)))[{TensorKind::kTrace, layer}];
+    return journeys(
+        make_plan(three_equal_layers(), costs, 2, preset(name)))[{TensorKind::kTrace, layer}];
   };
   // Dimensions 3, 2, 3, 2, 3, 2, heaviest first: A to 0, 1, 0 (loads 6, 3), G to 1, 1, 0. Layer 0
   // has two owners.
@@ -392,7 +396,7 @@ TEST(MakePlan, TracesTravelWhereNobodyHoldsBothFactors) {
 }
 
 ComputeStream stream_of_three_layers(TaskOrder order, FactorSchedule schedule) {
-  const ModelSpec model = three_layers();
+  const ModelSpec model = three_equal_layers();
   CostModel costs = affine_costs(2, 1, 1);
   costs.task_order = order;
   return compute_stream(model, layer_costs(model, costs), costs, schedule, true);

@@ -193,7 +193,7 @@ TEST(Advise, ReportsItsProgress) {
 }
 
 // Sums in another order may differ in the last digits.
-constexpr double kRounding = 1 + 1e-12;
+constexpr double kRoundingFactor = 1 + 1e-12;
 
 TEST(Advise, OfRandomCasesIsSortedAndFasterPartsNeverCost) {
   Random random(43);
@@ -212,12 +212,12 @@ TEST(Advise, OfRandomCasesIsSortedAndFasterPartsNeverCost) {
     const Advice advice = advise(s);
 
     for (const Limit& one : advice.limits) {
-      EXPECT_LE(one.without, advice.iteration * kRounding) << one.id;
-      EXPECT_LE(one.alone, advice.iteration * kRounding) << one.id;
+      EXPECT_LE(one.without, advice.iteration * kRoundingFactor) << one.id;
+      EXPECT_LE(one.alone, advice.iteration * kRoundingFactor) << one.id;
     }
     for (const Change& one : advice.changes) {
       if (one.needs == Needs::kHardware && one.training.empty()) {
-        EXPECT_GE(one.speedup * kRounding, 1) << one.id;
+        EXPECT_GE(one.speedup * kRoundingFactor, 1) << one.id;
       }
     }
     EXPECT_TRUE(

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "spdkfac/comm/rank_values.h"
+#include "spdkfac/version.h"
 
 namespace spdkfac {
 namespace {
@@ -73,7 +74,7 @@ Machine find_machine(Communicator& communicator, c10::Device device) {
 }
 
 std::string versions() {
-  return fmt::format("spdkfac {}, torch {}", SPDKFAC_VERSION, TORCH_VERSION);
+  return fmt::format("spdkfac {}, torch {}", SPDKFAC_VERSION_STRING, TORCH_VERSION);
 }
 
 }  // namespace spdkfac

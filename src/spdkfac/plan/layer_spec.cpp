@@ -12,7 +12,7 @@
 namespace spdkfac {
 namespace {
 
-constexpr const char* kFormat = "spdkfac.model/1";
+constexpr const char* kModelFormat = "spdkfac.model/1";
 // Keeps every product of sizes far below 2^63.
 constexpr std::int64_t kMaxDimension = 1'000'000;
 constexpr std::int64_t kMaxSize = 1'000'000'000'000;
@@ -113,7 +113,7 @@ std::int64_t LayerSpec::gradient_elements() const {
 
 ModelSpec parse_model(const Json& document, const std::string& where) {
   JsonObject object{JsonValue(document, where)};
-  object.expect_format(kFormat);
+  object.expect_format(kModelFormat);
   ModelSpec model;
   model.name = parse_name(object.required("name"));
   model.batch = object.required("batch").integer(1, kMaxSize);
@@ -175,12 +175,9 @@ Json to_json(const ModelSpec& model) {
     }
     layers.push_back(std::move(entry));
   }
-  return {{"format", kFormat},
-          {"name", model.name},
-          {"batch", model.batch},
-          {"input", model.input},
-          {"parameters", model.parameters},
-          {"layers", std::move(layers)}};
+  return {{"format", kModelFormat},         {"name", model.name},
+          {"batch", model.batch},           {"input", model.input},
+          {"parameters", model.parameters}, {"layers", std::move(layers)}};
 }
 
 }  // namespace spdkfac

@@ -10,7 +10,7 @@
 namespace spdkfac {
 namespace {
 
-constexpr const char* kFormat = "spdkfac.plan/1";
+constexpr const char* kPlanFormat = "spdkfac.plan/1";
 constexpr std::int64_t kMaxLayer = 1'000'000;
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 50;
 constexpr const char* kMixed = "mixed";
@@ -145,7 +145,7 @@ Json to_json(const Plan& plan) {
                        {"owner", rank_json(factor.owner)},
                        {"exchange", kExchangeNames[factor.sends_gradient ? 1 : 0]}});
   }
-  Json result = {{"format", kFormat},
+  Json result = {{"format", kPlanFormat},
                  {"algorithm", plan.algorithm},
                  {"model", plan.model},
                  {"world", plan.world},
@@ -166,7 +166,7 @@ Json to_json(const Plan& plan) {
 
 Plan parse_plan(const Json& document, const std::string& where) {
   JsonObject object{JsonValue(document, where)};
-  object.expect_format(kFormat);
+  object.expect_format(kPlanFormat);
   Plan plan;
   plan.algorithm = parse_name(object.required("algorithm"));
   plan.model = parse_name(object.required("model"));

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kLineWidth = 100;
 constexpr std::size_t kSummaryOwners = 12;
 constexpr std::size_t kSummaryFactors = 8;
-constexpr std::size_t kBarWidth = 24;
+constexpr std::size_t kLoadBarWidth = 24;
 
 std::string millions(std::int64_t elements) {
   return fmt::format("{:.3f}", static_cast<double>(elements) / 1e6);
@@ -199,7 +199,7 @@ std::string owners_text(const Plan& plan, const ModelSpec& model, const CostMode
   for (const auto& [rank, load] : owned) {
     if (!full && table.rows() == kSummaryOwners) break;
     table.add_row({std::to_string(rank), fmt::format("{:.1f}", 1e3 * load.inverses.value()),
-                   bar(load.inverses / largest, kBarWidth), join_factors(load.factors, full)});
+                   bar(load.inverses / largest, kLoadBarWidth), join_factors(load.factors, full)});
   }
   text += table.text();
   if (table.rows() < owned.size()) {
