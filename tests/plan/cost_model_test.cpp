@@ -102,8 +102,7 @@ TEST(CostModel, ScalesEveryCollectiveToAnotherWorld) {
     costs.alpha_scaling = expected.scaling;
     const CostModel scaled = costs.for_world(16);
     EXPECT_EQ(scaled.world, 16);
-    for (const CollectiveCost& collective :
-         {scaled.all_reduce, scaled.reduce, scaled.broadcast, scaled.all_gather}) {
+    for (const CollectiveCost& collective : {scaled.all_reduce, scaled.reduce, scaled.broadcast}) {
       EXPECT_DOUBLE_EQ(collective.alpha().value(), expected.alpha);
       EXPECT_DOUBLE_EQ(collective.beta().value(), 0.75);
     }
@@ -129,7 +128,6 @@ TEST(CostModel, OneWorkerCommunicatesForNothing) {
   EXPECT_DOUBLE_EQ(alone.all_reduce.time(100, 3).value(), 0);
   EXPECT_DOUBLE_EQ(alone.reduce.time(100, 3).value(), 0);
   EXPECT_DOUBLE_EQ(alone.broadcast.time(100, 3).value(), 0);
-  EXPECT_DOUBLE_EQ(alone.all_gather.time(100, 3).value(), 0);
 }
 
 TEST(CostModel, ClusterOfOneWorkerCannotBeScaledUp) {
@@ -252,8 +250,7 @@ Json full_cluster() {
     "collectives": {
       "all_reduce": {"alpha": 0.5, "beta": 0.25, "per_tensor": 0.125},
       "reduce": {"table": [[1, 0.5], [10, 0.75]]},
-      "broadcast": {"table": [[1, 0.25]], "per_tensor": 0.5},
-      "all_gather": {"alpha": 2, "beta": 0}},
+      "broadcast": {"table": [[1, 0.25]], "per_tensor": 0.5}},
     "inverse": {"kind": "table", "points": [[16, 1], [32, 2]]},
     "compute": {"forward": 1e12, "factor": 2e12, "precondition": 4e12},
     "models": {"two": {"batch": 16, "forward_backward": 3, "factors": 5}},
@@ -272,7 +269,6 @@ TEST(ClusterFile, ParsesEveryField) {
   EXPECT_DOUBLE_EQ(costs.all_reduce.time(2, 3).value(), 0.5 + 0.25 * 2 + 0.125 * 3);
   EXPECT_DOUBLE_EQ(costs.reduce.time(10).value(), 0.75);
   EXPECT_DOUBLE_EQ(costs.broadcast.time(10, 2).value(), 0.25 + 0.5 * 2);
-  EXPECT_DOUBLE_EQ(costs.all_gather.time(1000).value(), 2);
   EXPECT_DOUBLE_EQ(costs.inverse_time(24).value(), 1.5);
   ASSERT_TRUE(costs.compute.has_value());
   EXPECT_EQ(costs.compute->forward.value(), 1e12);
@@ -311,6 +307,13 @@ TEST(ClusterFile, AbsentFieldsHaveTheirDefaults) {
   EXPECT_EQ(costs.task_order, TaskOrder::kFactorsBetweenPasses);  // the runtime's
   EXPECT_EQ(costs.alpha_scaling, AlphaScaling::kLog);
   EXPECT_FALSE(costs.nct_below.has_value());
+}
+
+TEST(ClusterFile, CostsOfAllGatherAreReadAndIgnored) {
+  Json document = full_cluster();
+  document["collectives"]["all_gather"] = {{"alpha", 2}, {"beta", 0}};
+  EXPECT_EQ(to_json(parse_cluster(document, "old.json")).dump(),
+            to_json(parse_cluster(full_cluster(), "new.json")).dump());
 }
 
 TEST(ClusterFile, JsonRoundTripKeepsEveryFieldAndEveryInverseForm) {
@@ -353,6 +356,11 @@ INSTANTIATE_TEST_SUITE_P(
         Damage{"UnknownField", [](Json& d) { d["colour"] = 1; }, "colour"},
         Damage{"ZeroWorld", [](Json& d) { d["world"] = 0; }, "world"},
         Damage{"MissingCollective", [](Json& d) { d["collectives"].erase("reduce"); }, "reduce"},
+        Damage{"BadCostsOfAllGather",
+               [](Json& d) {
+                 d["collectives"]["all_gather"] = {{"alpha", -1}, {"beta", 0}};
+               },
+               "collectives.all_gather.alpha"},
         Damage{"NegativeAlpha", [](Json& d) { d["collectives"]["all_reduce"]["alpha"] = -1; },
                "collectives.all_reduce.alpha"},
         Damage{"AlphaBesideTable", [](Json& d) { d["collectives"]["reduce"]["alpha"] = 1; },

@@ -32,8 +32,6 @@ CollectiveCost& cost_of(CostModel& costs, Operation operation) {
       return costs.reduce;
     case Operation::kBroadcast:
       return costs.broadcast;
-    case Operation::kAllGather:
-      return costs.all_gather;
     default:
       return costs.all_reduce;
   }

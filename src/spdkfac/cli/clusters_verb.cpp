@@ -45,7 +45,6 @@ void show_cluster(const CostModel& costs) {
   add("all_reduce", costs.all_reduce);
   add("reduce", costs.reduce);
   add("broadcast", costs.broadcast);
-  add("all_gather", costs.all_gather);
   text += collectives.text() + "\n";
   Table inverses({{"dimension"}, {"inverse ms"}, {"broadcast ms"}, {"cheaper", kLeft}});
   for (std::int64_t dim = 64; dim <= 8192; dim *= 2) {

@@ -111,7 +111,6 @@ struct CostModel {
   CollectiveCost all_reduce;
   CollectiveCost reduce;
   CollectiveCost broadcast;
-  CollectiveCost all_gather;
   InverseCost inverse = CubicInverse{};
   std::optional<ComputeRates> compute;
   std::map<std::string, MeasuredTotals> models;

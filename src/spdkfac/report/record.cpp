@@ -2,11 +2,12 @@
 #include "spdkfac/report/record.h"
 
 #include <chrono>
-#include <fstream>
 #include <thread>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+
+#include "spdkfac/base/processor.h"
 
 namespace spdkfac {
 namespace {
@@ -15,17 +16,8 @@ constexpr const char* kModes[] = {"simulated", "measured", "emulated"};
 
 // "Intel(R) Xeon(R) CPU @ 2.20GHz, 2 cores"
 std::string host() {
-  std::ifstream info("/proc/cpuinfo");
-  std::string model = "unknown processor";
-  const std::string key = "model name";
-  for (std::string line; std::getline(info, line);) {
-    const std::size_t colon = line.find(": ");
-    if (line.rfind(key, 0) != 0 || colon == std::string::npos) continue;
-    model = line.substr(colon + 2);
-    break;
-  }
   const unsigned cores = std::thread::hardware_concurrency();
-  return fmt::format("{}, {} core{}", model, cores, cores == 1 ? "" : "s");
+  return fmt::format("{}, {} core{}", processor_name(), cores, cores == 1 ? "" : "s");
 }
 
 }  // namespace

@@ -281,11 +281,10 @@ Seconds time_of(const CostModel& costs, Operation operation, std::int64_t elemen
     case Operation::kAllReduce:
       return costs.all_reduce.time(elements);
     case Operation::kReduce:
+    case Operation::kAllGather:  // no plan sends one; like a reduce it is half of an all-reduce
       return costs.reduce.time(elements);
     case Operation::kBroadcast:
       return costs.broadcast.time(elements);
-    case Operation::kAllGather:
-      return costs.all_gather.time(elements);
     case Operation::kBarrier:
       break;
   }
@@ -304,7 +303,6 @@ CostModel emulated_costs(const RankOptions& options, const Ranks& ranks, at::Dev
   costs.all_reduce = network.all_reduce;
   costs.reduce = network.reduce;
   costs.broadcast = network.broadcast;
-  costs.all_gather = network.all_gather;
   return costs;
 }
 
