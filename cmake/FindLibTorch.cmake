@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Finds LibTorch as the Python package `torch` ships it, without its own CMake files: those stop on a
-# machine without the CUDA toolkit. Looks in SPDKFAC_TORCH_ROOT, then with Python_EXECUTABLE, .venv and
-# python3.
+# machine without the CUDA toolkit. Looks in SPDKFAC_TORCH_ROOT, then where find_package(Torch) or
+# Torch_DIR found it, then (in an installed package) where it was when spdkfac was built, then with
+# Python_EXECUTABLE, .venv and python3. Also a part of the installed package.
 #
-# Targets: LibTorch::cpu and, when the package was built with CUDA, LibTorch::cuda.
+# Targets: LibTorch::cpu and, when the package was built with CUDA, LibTorch::cuda. They have other
+# names than those of find_package(Torch), so both can be used in one project.
 # Variables: LibTorch_FOUND, LibTorch_ROOT, LibTorch_VERSION, LibTorch_CUDA (its CUDA version or empty)
 
 set(SPDKFAC_TORCH_ROOT "" CACHE PATH "Folder of the Python package torch (or of a LibTorch archive)")
@@ -17,6 +19,16 @@ function(spdkfac_torch_of_python interpreter result)
 endfunction()
 
 set(LibTorch_ROOT ${SPDKFAC_TORCH_ROOT})
+if(NOT LibTorch_ROOT AND TORCH_INSTALL_PREFIX)
+  set(LibTorch_ROOT ${TORCH_INSTALL_PREFIX})
+endif()
+if(NOT LibTorch_ROOT AND Torch_DIR)  # <root>/share/cmake/Torch
+  cmake_path(SET LibTorch_ROOT NORMALIZE ${Torch_DIR}/../../..)
+  string(REGEX REPLACE "/$" "" LibTorch_ROOT ${LibTorch_ROOT})
+endif()
+if(NOT LibTorch_ROOT AND EXISTS "${SPDKFAC_BUILT_TORCH_ROOT}")
+  set(LibTorch_ROOT ${SPDKFAC_BUILT_TORCH_ROOT})
+endif()
 if(NOT LibTorch_ROOT)
   foreach(interpreter ${Python_EXECUTABLE} ${PROJECT_SOURCE_DIR}/.venv/bin/python python3)
     spdkfac_torch_of_python(${interpreter} LibTorch_ROOT)
@@ -27,14 +39,18 @@ if(NOT LibTorch_ROOT)
 endif()
 
 unset(LibTorch_LIBRARY)
+unset(LibTorch_VERSION)
 if(LibTorch_ROOT)
   find_library(LibTorch_LIBRARY torch_cpu PATHS ${LibTorch_ROOT}/lib NO_DEFAULT_PATH NO_CACHE)
-  if(EXISTS ${LibTorch_ROOT}/include/torch/headeronly/version.h)
-    file(STRINGS ${LibTorch_ROOT}/include/torch/headeronly/version.h version
-      REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH)")
-    string(REGEX REPLACE "[^0-9;]" "" version "${version}")
-    string(REPLACE ";" "." LibTorch_VERSION "${version}")
-  endif()
+  # Version 2.8 has moved the header.
+  foreach(header torch/headeronly/version.h torch/csrc/api/include/torch/version.h)
+    if(NOT LibTorch_VERSION AND EXISTS ${LibTorch_ROOT}/include/${header})
+      file(STRINGS ${LibTorch_ROOT}/include/${header} version
+        REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
+      list(TRANSFORM version REPLACE "[^0-9]" "")
+      list(JOIN version "." LibTorch_VERSION)
+    endif()
+  endforeach()
 endif()
 
 include(FindPackageHandleStandardArgs)
@@ -42,7 +58,7 @@ find_package_handle_standard_args(LibTorch
   REQUIRED_VARS LibTorch_LIBRARY LibTorch_ROOT
   VERSION_VAR LibTorch_VERSION
   REASON_FAILURE_MESSAGE
-    "install it with tools/setup.sh, or pass -DSPDKFAC_TORCH_ROOT=<folder of the Python package torch>, or -DSPDKFAC_TORCH=OFF")
+    "install the Python package torch, or pass -DSPDKFAC_TORCH_ROOT=<its folder>")
 
 if(LibTorch_FOUND AND NOT TARGET LibTorch::cpu)
   find_package(Threads REQUIRED)
@@ -57,8 +73,10 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::cpu)
 
   set(LibTorch_CUDA "")
   if(EXISTS ${LibTorch_ROOT}/lib/libtorch_cuda.so)
-    file(STRINGS ${LibTorch_ROOT}/version.py cuda_line REGEX "^cuda[^=]*= '")
-    string(REGEX REPLACE "^cuda[^=]*= '([0-9.]+)'.*" "\\1" LibTorch_CUDA "${cuda_line}")
+    if(EXISTS ${LibTorch_ROOT}/version.py)
+      file(STRINGS ${LibTorch_ROOT}/version.py cuda_line REGEX "^cuda[^=]*= '")
+      string(REGEX REPLACE "^cuda[^=]*= '([0-9.]+)'.*" "\\1" LibTorch_CUDA "${cuda_line}")
+    endif()
     add_library(LibTorch::cuda INTERFACE IMPORTED GLOBAL)
     # Operators for CUDA register themselves when the library is loaded; nothing names it otherwise.
     target_link_libraries(LibTorch::cuda INTERFACE LibTorch::cpu

@@ -3,11 +3,13 @@
 # SPDKFAC_TORCH_PYTHON_LIBRARY. It is for the interpreter that LibTorch was found with.
 
 set(SPDKFAC_WITH_PYTHON FALSE)
-if(SPDKFAC_PYTHON STREQUAL "OFF")
+if(SPDKFAC_PYTHON STREQUAL "OFF" OR (SPDKFAC_PYTHON STREQUAL "AUTO" AND NOT PROJECT_IS_TOP_LEVEL))
   return()
 endif()
 set(missing "")
-if(NOT SPDKFAC_WITH_TORCH)
+if(NOT SPDKFAC_PROGRAMS)
+  set(missing "SPDKFAC_PROGRAMS=ON")
+elseif(NOT SPDKFAC_WITH_TORCH)
   set(missing "LibTorch")
 elseif(SPDKFAC_SANITIZE)
   # A module under a sanitizer needs the interpreter to preload it.

@@ -18,8 +18,8 @@ target_compile_features(spdkfac_options INTERFACE cxx_std_20)
 target_link_libraries(spdkfac_options INTERFACE spdkfac_warnings spdkfac_sanitizers)
 # No fused multiply-add behind our back: predictions are the same digits on every machine.
 target_compile_options(spdkfac_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
-if(SPDKFAC_WITH_PYTHON)
-  # The libraries go into a shared one, too. As an option and not as CMake's property, which gives
+if(SPDKFAC_WITH_TORCH)
+  # The layers go into shared libraries, too. As an option and not as CMake's property, which gives
   # programs another flag than libraries: they share precompiled headers.
   target_compile_options(spdkfac_options INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fPIC> $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fPIC>)
@@ -40,7 +40,7 @@ function(spdkfac_precompile target kind)
   endif()
   set(owner spdkfac_pch_${kind})
   if(NOT TARGET ${owner})
-    set(source ${CMAKE_BINARY_DIR}/${owner}.cpp)
+    set(source ${PROJECT_BINARY_DIR}/${owner}.cpp)
     file(CONFIGURE OUTPUT ${source} CONTENT "")
     add_library(${owner} OBJECT ${source})
     target_compile_definitions(${owner} PRIVATE ${arg_DEFINES})
@@ -214,5 +214,5 @@ function(spdkfac_script_test name)
     LABELS "${arg_LABELS}"
     TIMEOUT ${arg_TIMEOUT}
     SKIP_RETURN_CODE 77
-    ENVIRONMENT "SPDKFAC=$<TARGET_FILE:spdkfac>;SPDKFAC_BUILD_DIR=${CMAKE_BINARY_DIR};CMAKE=${CMAKE_COMMAND};PYTHONDONTWRITEBYTECODE=1;GOMP_SPINCOUNT=0")
+    ENVIRONMENT "SPDKFAC=$<TARGET_FILE:spdkfac>;SPDKFAC_BUILD_DIR=${PROJECT_BINARY_DIR};CMAKE=${CMAKE_COMMAND};PYTHONDONTWRITEBYTECODE=1;GOMP_SPINCOUNT=0")
 endfunction()

@@ -2,14 +2,17 @@
 # Decides what the build can have: SPDKFAC_WITH_TORCH, SPDKFAC_WITH_CUDA, and the target spdkfac_torch
 # that everything on LibTorch links. Callers never ask: optional parts are chosen by the linker.
 
+# LibTorch's interface for C++ changes with its minor version.
+set(SPDKFAC_TESTED_TORCH 2.11)
+
 set(SPDKFAC_WITH_TORCH FALSE)
 set(SPDKFAC_WITH_CUDA FALSE)
 
 if(NOT SPDKFAC_TORCH STREQUAL "OFF")
-  if(SPDKFAC_TORCH STREQUAL "ON")
-    find_package(LibTorch 2.11 REQUIRED)
-  else()
-    find_package(LibTorch 2.11)
+  find_package(LibTorch MODULE)
+  if(SPDKFAC_TORCH STREQUAL "ON" AND NOT LibTorch_FOUND)
+    message(FATAL_ERROR "LibTorch is not installed; run tools/setup.sh --torch, pass "
+      "-DSPDKFAC_TORCH_ROOT=<folder of the Python package torch>, or pass -DSPDKFAC_TORCH=OFF")
   endif()
   set(SPDKFAC_WITH_TORCH ${LibTorch_FOUND})
 endif()
@@ -17,8 +20,23 @@ if(NOT SPDKFAC_WITH_TORCH)
   message(STATUS "LibTorch: without; spdkfac plans and simulates, but cannot describe and train")
   return()
 endif()
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" found_torch "${LibTorch_VERSION}")
+if(NOT found_torch IN_LIST SPDKFAC_TESTED_TORCH AND NOT SPDKFAC_ANY_TORCH)
+  message(FATAL_ERROR "LibTorch in ${LibTorch_ROOT} has version ${LibTorch_VERSION}, and spdkfac was tested "
+    "with ${SPDKFAC_TESTED_TORCH}; install that, pass -DSPDKFAC_TORCH_ROOT=<its folder>, "
+    "or try this one anyway with -DSPDKFAC_ANY_TORCH=ON")
+endif()
 
-if(NOT SPDKFAC_CUDA STREQUAL "OFF")
+# Kernels take minutes to compile, so AUTO wants a GPU to run them on.
+set(want_cuda ${SPDKFAC_CUDA})
+if(SPDKFAC_CUDA STREQUAL "AUTO")
+  file(GLOB gpus /dev/nvidia[0-9]* /dev/dxg)
+  set(want_cuda OFF)
+  if(gpus)
+    set(want_cuda ON)
+  endif()
+endif()
+if(want_cuda)
   include(CheckLanguage)
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER AND TARGET LibTorch::cuda)
@@ -53,9 +71,11 @@ if(NOT SPDKFAC_SANITIZE STREQUAL "thread")
   endif()
 endif()
 if(SPDKFAC_WITH_CUDA)
+  set(SPDKFAC_LIBTORCH LibTorch::cuda)
   target_link_libraries(spdkfac_torch INTERFACE LibTorch::cuda CUDA::cudart)
   message(STATUS "LibTorch: ${LibTorch_VERSION} in ${LibTorch_ROOT}, CUDA ${CUDAToolkit_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}")
 else()
+  set(SPDKFAC_LIBTORCH LibTorch::cpu)
   target_link_libraries(spdkfac_torch INTERFACE LibTorch::cpu)
   message(STATUS "LibTorch: ${LibTorch_VERSION} in ${LibTorch_ROOT}, without CUDA kernels")
 endif()

@@ -3,9 +3,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include <spdkfac/spdkfac.h>
 #include <torch/torch.h>
-
-#include "spdkfac/runtime/preconditioner.h"
 
 namespace {
 

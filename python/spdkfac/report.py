@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
@@ -16,7 +13,6 @@ from . import _core
 from ._core import ConfigError
 from .planning import Comparison, Prediction
 
-PROGRAM = Path(__file__).parent / "page" / "make_page.py"
 Result = Prediction | Comparison | Mapping[str, Any] | str | Path
 
 
@@ -75,15 +71,16 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _draw(records: list[dict[str, Any]], title: str) -> str:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        files = []
-        for index, record in enumerate(records):
-            files.append(folder / f"record-{index}.json")
-            files[-1].write_text(json.dumps(record), encoding="utf-8")
-        page = folder / "page.html"
-        done = subprocess.run([sys.executable, str(PROGRAM), "--out", str(page), f"--title={title}",
-                               "--", *map(str, files)], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise ConfigError(f"report: {done.stderr.strip() or 'the page could not be made'}")
-        return page.read_text(encoding="utf-8")
+    from .page import records as reader
+
+    try:
+        found = [reader.parse(json.dumps(record), f"record {number}")
+                 for number, record in enumerate(records, 1)]
+    except reader.RecordError as error:
+        raise ConfigError(f"report: {error}") from error
+    try:
+        from .page import document  # loads plotly
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"report: the Python package {error.name} is missing; "
+                          "pip install spdkfac[report]") from error
+    return document.make(found, title)

@@ -3,12 +3,12 @@
 
 #include "bindings.h"
 #include "spdkfac/base/json.h"
-#include "spdkfac/cli/layer_table.h"
 #include "spdkfac/plan/cost_model.h"
 #include "spdkfac/plan/layer_spec.h"
 #include "spdkfac/plan/plan.h"
 #include "spdkfac/plan/plan_options.h"
 #include "spdkfac/plan/plan_options_file.h"
+#include "spdkfac/report/layer_table.h"
 #include "spdkfac/report/plan_text.h"
 #include "spdkfac/runtime/distribution.h"
 #include "spdkfac/sim/auto_planner.h"
@@ -61,7 +61,7 @@ void bind_models(py::module_& module) {
       .def_readonly("input", &ModelSpec::input)
       .def_readonly("parameters", &ModelSpec::parameters)
       .def_readonly("layers", &ModelSpec::layers)
-      .def("text", &cli::layer_table);
+      .def("text", &layer_table);
 }
 
 void bind_clusters(py::module_& module) {

@@ -4,19 +4,19 @@
 #include <pybind11/stl.h>
 
 #include "bindings.h"
-#include "spdkfac/cli/predict.h"
+#include "spdkfac/report/predict.h"
 #include "spdkfac/report/record.h"
 
 namespace spdkfac::python {
 namespace {
 
 namespace py = pybind11;
-using cli::Predicted;
+using report::Predicted;
 
 Predicted predict_plan(const ModelSpec& model, const CostModel& costs, const Plan& plan,
                        const SimulationOptions& simulation) {
   validate_against(plan, model, "plan");
-  return cli::predict(model, costs, plan, simulation);
+  return report::predict(model, costs, plan, simulation);
 }
 
 py::dict breakdown_of(const Predicted& predicted) {
@@ -99,10 +99,10 @@ void bind_predict(py::module_& module) {
          std::int64_t factor_interval, std::int64_t inverse_interval,
          const SimulationOptions& simulation) {
         const RefreshIntervals intervals{factor_interval, inverse_interval};
-        return cli::predict(model, costs, world, options, intervals, simulation);
+        return report::predict(model, costs, world, options, intervals, simulation);
       },
       unlocked);
-  module.def("compared_algorithms", &cli::compared_algorithms);
+  module.def("compared_algorithms", &report::compared_algorithms);
   module.def("category_titles", [] {
     py::dict titles;
     for (const Category category : kCategories) {

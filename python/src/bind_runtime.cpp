@@ -22,6 +22,7 @@
 #include "spdkfac/runtime/describe.h"
 #include "spdkfac/runtime/planners.h"
 #include "spdkfac/runtime/preconditioner.h"
+#include "spdkfac/runtime/step_meter.h"
 
 namespace spdkfac::python {
 namespace {
@@ -246,7 +247,7 @@ void bind_preconditioner(py::module_& module) {
       .def("trace",
            [](Preconditioner& kfac) {
              std::ostringstream text;
-             kfac.trace().write_perfetto(text);
+             StepMeter(kfac).trace().write_perfetto(text);
              return text.str();
            })
       .def("save", &save, unlocked)

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "calibrate/emulated_world.h"
-#include "spdkfac/comm/exchange.h"
+#include "spdkfac/comm/rank_values.h"
 
 namespace spdkfac {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "calibrate/emulated_world.h"
 #include "spdkfac/calibrate/fits.h"
-#include "spdkfac/comm/recording_communicator.h"
+#include "spdkfac/comm/logged_communicator.h"
 
 namespace spdkfac {
 namespace {
@@ -78,13 +78,13 @@ TEST(CollectiveStage, ABudgetLeavesOutTheLargestSizes) {
 
 // In each of three rounds every operation of every size, with the next rank as its root.
 TEST(CollectiveStage, OperationsSizesAndRootsTakeTurns) {
-  RecordingCommunicator recording(support::world());
+  LoggedCommunicator recording(support::world());
   const Bench bench{recording, c10::kCPU};
   const CollectiveStage stage(bench, {1024, 4096, 8192}, 2);
   recording.clear();
   static_cast<void>(stage.measure());
-  std::vector<RecordingCommunicator::Record> operations;
-  for (const auto& record : recording.records()) {
+  std::vector<LoggedCommunicator::Call> operations;
+  for (const auto& record : recording.calls()) {
     if (record.operation != Operation::kBarrier) operations.push_back(record);
   }
   ASSERT_EQ(operations.size(), 3 * 9 + 1);  // and the exchange of the samples

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "spdkfac/comm/exchange.h"
+#include "spdkfac/comm/rank_values.h"
 #include "support/temporary_folder.h"
 #include "support/world.h"
 

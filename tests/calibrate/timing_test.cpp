@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "spdkfac/comm/exchange.h"
+#include "spdkfac/comm/rank_values.h"
 #include "support/world.h"
 
 namespace spdkfac {

@@ -32,7 +32,7 @@ TEST(Agreement, EveryRankThrowsWhenOneDiffers) {
   EXPECT_THAT(message, HasSubstr("the options: the ranks disagree"));
   EXPECT_THAT(message, HasSubstr(fmt::format("(rank {} of {} differs from rank 0; rank {} has {})",
                                              last, last + 1, rank, value)));
-  // The communicator goes on.
+  // The communicator still works.
   require_same(*world(), "the options", "batch 32");
 }
 

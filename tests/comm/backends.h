@@ -2,24 +2,24 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <ostream>
 #include <string>
 #include <vector>
 
-#include "spdkfac/comm/communicator.h"
+#include "spdkfac/comm/threads.h"
 
 namespace spdkfac {
 
-// A communicator that the common suite runs on.
+// A kind of communicator that the common suite runs on.
 struct Backend {
   std::string name;
-  std::function<std::shared_ptr<Communicator>()> make;
+  // Calls the function with the communicator of each rank that this process has.
+  std::function<void(const RankFunction&)> run;
 };
 
 inline void PrintTo(const Backend& backend, std::ostream* out) { *out << backend.name; }
 
-// Those that this process can have: under mpirun over its ranks, without it over one.
+// Those that this process can use: under mpirun over its ranks, otherwise over one rank or threads.
 std::vector<Backend> backends();
 
 }  // namespace spdkfac

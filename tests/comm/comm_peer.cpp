@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank of failure_test.py: all ranks work together, then rank 1 does what --fault says while
-// the others go on.
+// the others continue.
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
@@ -35,7 +35,7 @@ void work_together(Communicator& comm, const std::string& what) {
   if (ones[0].item<float>() != static_cast<float>(comm.size())) throw Error("a wrong sum");
 }
 
-// What the faulty rank does instead of working on.
+// What the faulty rank does instead of continuing.
 void be_faulty(Communicator& comm, const std::string& fault) {
   if (fault == "kill") raise(SIGKILL);
   if (fault == "stop") raise(SIGSTOP);
@@ -69,7 +69,7 @@ void run(const Options& options) {
     be_faulty(*comm, options.fault);
     if (options.fault == "return") return;
   }
-  work_together(*comm, "behind the fault");
+  work_together(*comm, "after the fault");
   comm->barrier("end");
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks and counts of the interface, and what the recording communicator remembers.
+// Checks and counts of the interface, and what the logged communicator keeps.
 #include "spdkfac/comm/communicator.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "spdkfac/base/check.h"
-#include "spdkfac/comm/recording_communicator.h"
+#include "spdkfac/comm/logged_communicator.h"
 
 namespace spdkfac {
 namespace {
@@ -58,9 +58,9 @@ TEST(Communicator, AWorkWithoutAnOperationIsDone) {
   EXPECT_FALSE(work.span());
 }
 
-TEST(RecordingCommunicator, RemembersWhatWasAskedFor) {
-  using Record = RecordingCommunicator::Record;
-  RecordingCommunicator comm(make_local_communicator());
+TEST(LoggedCommunicator, KeepsTheCallsInTheirOrder) {
+  using Call = LoggedCommunicator::Call;
+  LoggedCommunicator comm(make_local_communicator());
   const at::Tensor tensor = at::zeros({2, 3});
   const at::Tensor all = at::zeros({1, 6});
   comm.all_reduce_async(tensor, "sum").wait();
@@ -68,14 +68,14 @@ TEST(RecordingCommunicator, RemembersWhatWasAskedFor) {
   comm.broadcast_async(tensor.view(-1), 0, "from the owner").wait();
   comm.all_gather_async(tensor, all, "rows").wait();
   comm.barrier("end");
-  const std::vector<Record> expected{{Operation::kAllReduce, 6, 0, "sum"},
-                                     {Operation::kReduce, 6, 0, "to the owner"},
-                                     {Operation::kBroadcast, 6, 0, "from the owner"},
-                                     {Operation::kAllGather, 6, 0, "rows"},
-                                     {Operation::kBarrier, 0, 0, "end"}};
-  EXPECT_EQ(comm.records(), expected);
+  const std::vector<Call> expected{{Operation::kAllReduce, 6, 0, "sum"},
+                                   {Operation::kReduce, 6, 0, "to the owner"},
+                                   {Operation::kBroadcast, 6, 0, "from the owner"},
+                                   {Operation::kAllGather, 6, 0, "rows"},
+                                   {Operation::kBarrier, 0, 0, "end"}};
+  EXPECT_EQ(comm.calls(), expected);
   comm.clear();
-  EXPECT_TRUE(comm.records().empty());
+  EXPECT_TRUE(comm.calls().empty());
 }
 
 }  // namespace

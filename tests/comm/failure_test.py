@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A rank that fails, in every way that a test can make: the job ends soon, says why, leaves nothing.
+"""A rank that fails in every way that a test can cause: the job ends soon, says why, leaves nothing.
 
 Runs comm_peer (COMM_PEER) under mpirun (MPIRUN, with MPIRUN_FLAGS). Skipped (77) without mpirun.
 """
@@ -115,10 +115,10 @@ class FailureTest(unittest.TestCase):
         for part in parts:
             self.assertRegex(output, part)
 
-    # What a rank says that waits for another.
-    WAITS = (r"comm_peer: mpi: all_reduce 'behind the fault' of 1000 elements on rank [02] of 3 has "
-             r"not ended after 3\.\d s; another rank is dead, stopped, or went another way: look at "
-             r"its output")
+    # The message of a rank that waits for another.
+    WAITS = (r"comm_peer: mpi: all_reduce 'after the fault' of 1000 elements on rank [02] of 3 has "
+             r"not ended after 3\.\d s; another rank died, stopped, or called a different collective: "
+             r"check the output of the other ranks")
 
     def test_without_a_fault_the_job_ends_well_and_quietly(self) -> None:
         code, output = self.run_job("--fault", "none")
@@ -141,10 +141,10 @@ class FailureTest(unittest.TestCase):
         self.assert_fails("silent", self.WAITS)
 
     def test_a_rank_that_exits_early_is_an_error_on_the_others(self) -> None:
-        # It sees at its end that rank 0 works on, unless that is late.
-        early = (r"spdkfac: mpi: rank 1 of 3 has started barrier 'end of the process' of 0 elements, "
-                 r"but rank 0 all_reduce 'behind the fault' of 1000 elements; the ranks went "
-                 rf"different ways|{self.WAITS}")
+        # At its end it sees that rank 0 is still working, unless rank 0 is late.
+        early = (r"spdkfac: mpi: rank 1 of 3 called barrier 'end of the process', but rank 0 called "
+                 r"all_reduce 'after the fault' of 1000 float elements; give all ranks the same "
+                 rf"options|{self.WAITS}")
         self.assert_fails("exit", early)
         self.assert_fails("return", early)
 
@@ -158,12 +158,13 @@ class FailureTest(unittest.TestCase):
     def test_different_operations_are_told_apart(self) -> None:
         self.assert_fails(
             "other-size",
-            r"mpi: rank 1 of 3 has started all_reduce 'another size' of 10 elements, but rank 0 "
-            r"all_reduce 'behind the fault' of 1000 elements; the ranks went different ways")
+            r"mpi: rank 1 of 3 called all_reduce 'another size' of 10 float elements, but rank 0 "
+            r"called all_reduce 'after the fault' of 1000 float elements; give all ranks the same")
         self.assert_fails(
             "other-operation",
-            r"mpi: rank 1 of 3 has started broadcast 'a broadcast' of 1000 elements with root 1, but "
-            r"rank 0 all_reduce 'behind the fault' of 1000 elements; the ranks went different ways")
+            r"mpi: rank 1 of 3 called broadcast 'a broadcast' of 1000 float elements with root 1, but "
+            r"rank 0 called all_reduce 'after the fault' of 1000 float elements; give all ranks the "
+            r"same")
 
     def test_a_job_that_is_stopped_as_a_whole_goes_on_when_it_is_continued(self) -> None:
         with Job("--fault", "none", "--seconds", "2") as job:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What MPI alone has: a life in the process, and pieces. Without mpirun there is nothing to test.
+// What only MPI has: initialisation once per process, and pieces. Runs under mpirun only.
 #include "spdkfac/comm/mpi.h"
 
 #include <vector>
@@ -26,7 +26,7 @@ class Mpi : public testing::Test {
   void TearDown() override { support::drop_world(); }
 };
 
-TEST_F(Mpi, DestructionEndsWhatIsUnderWay) {
+TEST_F(Mpi, DestructionWaitsForOperationsUnderWay) {
   std::vector<Work> works;
   std::vector<at::Tensor> tensors;
   const int rank = world()->rank();
@@ -44,8 +44,8 @@ TEST_F(Mpi, DestructionEndsWhatIsUnderWay) {
   }
 }
 
-// Sums of all sizes at once, larger than what travels at a time and smaller, between other
-// operations: pieces of one must not be taken for those of another.
+// Sums of all sizes at once, larger and smaller than a piece, mixed with other operations: pieces
+// of one must not be taken for pieces of another.
 TEST_F(Mpi, ManySumsUnderWayDoNotMix) {
   const int rank = world()->rank();
   const int size = world()->size();
@@ -80,10 +80,11 @@ TEST_F(Mpi, AnotherCommunicatorFollowsTheFirst) {
 
 TEST_F(Mpi, TwoCommunicatorsAtATimeAreAMistake) {
   const auto first = world();
-  support::expect_config_error([] { make_mpi_communicator(); }, "already; share that one");
+  support::expect_config_error([] { make_mpi_communicator(); },
+                               "already has an MPI communicator; share it");
 }
 
-// 100 elements in pieces of 7: fourteen whole ones and a rest.
+// 100 elements in pieces of 7: fourteen whole pieces and a remainder.
 TEST_F(Mpi, LargeOperationsTravelInPieces) {
   const auto comm = world_with({.timeout = CommOptions().timeout, .max_piece_elements = 7});
   const int rank = comm->rank();

@@ -2,6 +2,7 @@
 // Many operations under way: their order, and when they are done.
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <random>
 #include <thread>
 #include <vector>
@@ -17,9 +18,10 @@ namespace {
 
 class Queue : public testing::TestWithParam<Backend> {
  protected:
-  const std::shared_ptr<Communicator> comm_ = GetParam().make();
-  const int rank_ = comm_->rank();
-  const int size_ = comm_->size();
+  // Runs the body on every rank that this process has.
+  static void on_ranks(const std::function<void(Communicator&)>& body) {
+    GetParam().run([&](const std::shared_ptr<Communicator>& comm) { body(*comm); });
+  }
 };
 
 INSTANTIATE_TEST_SUITE_P(Backends, Queue, testing::ValuesIn(backends()),
@@ -70,70 +72,83 @@ void expect_right(const std::vector<Pending>& pending) {
   }
 }
 
-TEST_P(Queue, HundredsOfMixedOperationsFromRanksThatAreLateAtRandom) {
-  std::mt19937 common(1);
-  std::mt19937 own(static_cast<std::uint32_t>(100 + rank_));
-  std::vector<Pending> pending;
-  for (std::int64_t number = 0; number < 300; ++number) {
-    pending.push_back(start_random(*comm_, common, number));
-    if (pick(own, 10) == 0) std::this_thread::sleep_for(std::chrono::microseconds(pick(own, 3000)));
-    // Now and then a result is needed at once, on some rank or other.
-    if (pick(own, 20) == 0) pending.back().work.wait();
-  }
-  for (const Pending& one : pending) one.work.wait();
-  expect_right(pending);
+TEST_P(Queue, HundredsOfMixedOperationsOnRanksWithRandomDelays) {
+  on_ranks([](Communicator& comm) {
+    const int rank = comm.rank();
+    std::mt19937 common(1);
+    std::mt19937 own(static_cast<std::uint32_t>(100 + rank));
+    std::vector<Pending> pending;
+    for (std::int64_t number = 0; number < 300; ++number) {
+      pending.push_back(start_random(comm, common, number));
+      if (pick(own, 10) == 0)
+        std::this_thread::sleep_for(std::chrono::microseconds(pick(own, 3000)));
+      // Now and then a rank needs a result at once.
+      if (pick(own, 20) == 0) pending.back().work.wait();
+    }
+    for (const Pending& one : pending) one.work.wait();
+    expect_right(pending);
+  });
 }
 
 TEST_P(Queue, OperationsAreAwaitedInAnyOrderAndAgain) {
-  std::mt19937 common(2);
-  std::vector<Pending> pending;
-  for (std::int64_t number = 0; number < 50; ++number) {
-    pending.push_back(start_random(*comm_, common, number));
-  }
-  // Every rank in another order.
-  std::vector<std::size_t> order(pending.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::mt19937 own(static_cast<std::uint32_t>(rank_));
-  std::shuffle(order.begin(), order.end(), own);
-  for (const std::size_t index : order) pending[index].work.wait();
-  for (const Pending& one : pending) {
-    EXPECT_TRUE(support::on_cuda() || one.work.done());
-    one.work.wait();
-  }
-  expect_right(pending);
-}
-
-// Nobody waits: the operations get on beside whatever the caller does.
-TEST_P(Queue, OperationsEndWithoutAWait) {
-  std::mt19937 common(3);
-  std::vector<Pending> pending;
-  for (std::int64_t number = 0; number < 20; ++number) {
-    pending.push_back(start_random(*comm_, common, number));
-  }
-  for (const Pending& one : pending) {
-    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (!one.work.done() && std::chrono::steady_clock::now() < give_up) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  on_ranks([](Communicator& comm) {
+    const int rank = comm.rank();
+    std::mt19937 common(2);
+    std::vector<Pending> pending;
+    for (std::int64_t number = 0; number < 50; ++number) {
+      pending.push_back(start_random(comm, common, number));
     }
-    ASSERT_TRUE(one.work.done());
-  }
-  const auto seen = std::chrono::steady_clock::now();
-  for (const Pending& one : pending) {
-    one.work.wait();
-    const auto span = one.work.span();
-    if (!span) continue;  // a back end that measures none
-    EXPECT_LE(span->begin, span->end);
-    EXPECT_LE(span->end, seen);
-  }
-  expect_right(pending);
+    // Every rank waits in a different order.
+    std::vector<std::size_t> order(pending.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::mt19937 own(static_cast<std::uint32_t>(rank));
+    std::shuffle(order.begin(), order.end(), own);
+    for (const std::size_t index : order) pending[index].work.wait();
+    for (const Pending& one : pending) {
+      EXPECT_TRUE(support::on_cuda() || one.work.done());
+      one.work.wait();
+    }
+    expect_right(pending);
+  });
 }
 
-TEST_P(Queue, ADroppedWorkIsCarriedOutNevertheless) {
-  const at::Tensor dropped = numbers::of_rank(rank_, 1000, at::kFloat);
-  { const Work work = comm_->all_reduce_async(dropped, "dropped"); }
-  const at::Tensor next = numbers::of_rank(rank_, 10, at::kFloat);
-  comm_->all_reduce_async(next, "next").wait();
-  EXPECT_TRUE(at::equal(next, numbers::sum(size_, 10, at::kFloat)));
+// Operations end even if no rank waits for them.
+TEST_P(Queue, OperationsEndWithoutAWait) {
+  on_ranks([](Communicator& comm) {
+    std::mt19937 common(3);
+    std::vector<Pending> pending;
+    for (std::int64_t number = 0; number < 20; ++number) {
+      pending.push_back(start_random(comm, common, number));
+    }
+    for (const Pending& one : pending) {
+      const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+      while (!one.work.done() && std::chrono::steady_clock::now() < give_up) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      ASSERT_TRUE(one.work.done());
+    }
+    const auto seen = std::chrono::steady_clock::now();
+    for (const Pending& one : pending) {
+      one.work.wait();
+      const auto span = one.work.span();
+      if (!span) continue;  // a back end that measures none
+      EXPECT_LE(span->begin, span->end);
+      EXPECT_LE(span->end, seen);
+    }
+    expect_right(pending);
+  });
+}
+
+TEST_P(Queue, ADroppedWorkIsStillExecuted) {
+  on_ranks([](Communicator& comm) {
+    const int rank = comm.rank();
+    const int size = comm.size();
+    const at::Tensor dropped = numbers::of_rank(rank, 1000, at::kFloat);
+    { const Work work = comm.all_reduce_async(dropped, "dropped"); }
+    const at::Tensor next = numbers::of_rank(rank, 10, at::kFloat);
+    comm.all_reduce_async(next, "next").wait();
+    EXPECT_TRUE(at::equal(next, numbers::sum(size, 10, at::kFloat)));
+  });
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "distributed/ranks_fixture.h"
-#include "spdkfac/runtime/recorded_steps.h"
+#include "spdkfac/runtime/graph_steps.h"
 #include "support/config_error.h"
 
 namespace spdkfac {
@@ -102,7 +102,7 @@ TEST(Gradients, StepsThatExchangeThemAreNotRecorded) {
   if (world()->size() == 1) GTEST_SKIP() << "one rank may record its steps";
   RankNet model = seeded_net(at::kDouble);
   Preconditioner kfac(*model, {}, distribution_of({}, world()));
-  expect_config_error([&] { RecordedSteps(kfac, [] {}); },
+  expect_config_error([&] { GraphSteps(kfac, [] {}); },
                       fmt::format("steps of {} ranks cannot be recorded", world()->size()));
 }
 

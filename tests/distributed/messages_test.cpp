@@ -6,7 +6,8 @@
 #include "distributed/ranks_fixture.h"
 #include "spdkfac/base/error.h"
 #include "spdkfac/comm/agreement.h"
-#include "spdkfac/comm/recording_communicator.h"
+#include "spdkfac/comm/logged_communicator.h"
+#include "spdkfac/runtime/step_meter.h"
 #include "spdkfac/sim/simulator.h"
 
 namespace spdkfac {
@@ -39,9 +40,9 @@ std::vector<Sent> of_plan(const Plan& plan, const ModelSpec& model) {
   return sent;
 }
 
-std::vector<Sent> of_records(const RecordingCommunicator& recording) {
+std::vector<Sent> of_records(const LoggedCommunicator& recording) {
   std::vector<Sent> sent;
-  for (const auto& record : recording.records()) {
+  for (const auto& record : recording.calls()) {
     sent.push_back({record.operation, record.elements, record.root});
   }
   return sent;
@@ -56,7 +57,7 @@ TEST(Messages, AreThoseOfThePlanInItsOrderWhateverTheDelays) {
     run.random_delays = true;
     run.kfac.factor_interval = 2;
     run.kfac.inverse_interval = 4;
-    const auto recording = std::make_shared<RecordingCommunicator>(world());
+    const auto recording = std::make_shared<LoggedCommunicator>(world());
     ModelSpec seen;
     RankNet model = seeded_net();
     Preconditioner kfac(*model, run.kfac, distribution_of(run, recording, &seen));
@@ -82,7 +83,7 @@ TEST(Messages, LeaveDuringTheForwardAndBackwardPass) {
   if (world()->size() == 1) GTEST_SKIP() << "one rank sends nothing";
   RankRun run;
   run.algorithm = "lw-none";  // one message for each factor
-  const auto recording = std::make_shared<RecordingCommunicator>(world());
+  const auto recording = std::make_shared<LoggedCommunicator>(world());
   RankNet model = seeded_net();
   Preconditioner kfac(*model, run.kfac, distribution_of(run, recording));
   std::mt19937 random(1);
@@ -94,22 +95,22 @@ TEST(Messages, LeaveDuringTheForwardAndBackwardPass) {
   std::size_t of_forward = 0;
   while (messages[of_forward].members.front().kind == TensorKind::kFactorA) ++of_forward;
   EXPECT_GE(of_forward, 2U);
-  EXPECT_EQ(recording->records().size(), of_forward);
+  EXPECT_EQ(recording->calls().size(), of_forward);
   loss.backward();
-  EXPECT_EQ(recording->records().size(), messages.size());
+  EXPECT_EQ(recording->calls().size(), messages.size());
   kfac.step(kRankRate);
 }
 
 // Runs a step and expects all its messages to leave in the passes, or to wait for their end.
-void expect_messages(RankNet& model, Preconditioner& kfac, RecordingCommunicator& recording,
+void expect_messages(RankNet& model, Preconditioner& kfac, LoggedCommunicator& recording,
                      std::int64_t step, bool wait) {
   recording.clear();
   model->zero_grad();
   rank_loss(model, rank_batch(world()->rank(), step)).backward();
   const std::size_t sent = kfac.plan()->messages.size();
-  EXPECT_EQ(recording.records().size(), wait ? 0 : sent) << "step " << step;
+  EXPECT_EQ(recording.calls().size(), wait ? 0 : sent) << "step " << step;
   kfac.step(kRankRate);
-  EXPECT_GE(recording.records().size(), sent) << "step " << step;
+  EXPECT_GE(recording.calls().size(), sent) << "step " << step;
 }
 
 TEST(Messages, WaitForTheStepWhileLayersAreTimed) {
@@ -117,7 +118,7 @@ TEST(Messages, WaitForTheStepWhileLayersAreTimed) {
   RankRun run;
   run.algorithm = "lw-none";
   run.profile_steps = 2;
-  const auto recording = std::make_shared<RecordingCommunicator>(world());
+  const auto recording = std::make_shared<LoggedCommunicator>(world());
   RankNet model = seeded_net();
   Preconditioner kfac(*model, run.kfac, distribution_of(run, recording));
   std::mt19937 random(1);
@@ -132,21 +133,21 @@ TEST(Messages, WaitAgainWhenLayersAreTimedAgain) {
   if (world()->size() == 1) GTEST_SKIP() << "one rank sends nothing";
   RankRun run;
   run.algorithm = "lw-none";
-  const auto recording = std::make_shared<RecordingCommunicator>(world());
+  const auto recording = std::make_shared<LoggedCommunicator>(world());
   RankNet model = seeded_net();
   Preconditioner kfac(*model, run.kfac, distribution_of(run, recording));
-  EXPECT_THROW(kfac.time_layers(true), ConfigError);  // there is no plan yet
+  EXPECT_THROW(StepMeter(kfac).time_layers(true), ConfigError);  // there is no plan yet
   std::mt19937 random(1);
   train_step(model, kfac, run, world()->rank(), 0, random);
   EXPECT_FALSE(kfac.model().layers.front().times.has_value());
-  EXPECT_THROW(kfac.timed_steps(), ConfigError);
+  EXPECT_THROW(StepMeter(kfac).timed_steps(), ConfigError);
   const std::string plan = kfac.plan()->digest();
   for (std::int64_t step = 1; step < 5; ++step) {
     const bool timed = step % 2 == 1;
-    kfac.time_layers(timed);
+    StepMeter(kfac).time_layers(timed);
     expect_messages(model, kfac, *recording, step, /*wait=*/timed);
   }
-  const TimedSteps timed = kfac.timed_steps();
+  const TimedSteps timed = StepMeter(kfac).timed_steps();
   ASSERT_EQ(timed.model.layers.size(), kfac.model().layers.size());
   for (const LayerSpec& layer : timed.model.layers) {
     ASSERT_TRUE(layer.times.has_value()) << layer.name;
@@ -172,7 +173,7 @@ TEST(Messages, OfTheBulkScheduleLeaveInTheStep) {
   if (world()->size() == 1) GTEST_SKIP() << "one rank sends nothing";
   RankRun run;
   run.algorithm = "d-kfac";
-  const auto recording = std::make_shared<RecordingCommunicator>(world());
+  const auto recording = std::make_shared<LoggedCommunicator>(world());
   RankNet model = seeded_net();
   Preconditioner kfac(*model, run.kfac, distribution_of(run, recording));
   std::mt19937 random(1);
@@ -180,11 +181,11 @@ TEST(Messages, OfTheBulkScheduleLeaveInTheStep) {
   recording->clear();
   model->zero_grad();
   rank_loss(model, rank_batch(world()->rank(), 1)).backward();
-  for (const auto& record : recording->records()) {
+  for (const auto& record : recording->calls()) {
     EXPECT_NE(record.what.find("gradient"), std::string::npos) << record.what;
   }
   kfac.step(kRankRate);
-  EXPECT_EQ(recording->records().size(), kfac.plan()->messages.size());
+  EXPECT_EQ(recording->calls().size(), kfac.plan()->messages.size());
 }
 
 TEST(Messages, ALayerCalledMoreOftenThanInTheFirstStepIsAnError) {

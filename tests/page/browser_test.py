@@ -23,7 +23,7 @@ from devtools import Browser, find_browser
 ROOT = Path(__file__).resolve().parents[2]
 SKIPPED = 77
 WIDE, NARROW = (1440, 900), (390, 844)
-MOST_BARS = 8000  # as in page/assets/timeline.js
+MOST_BARS = 8000  # as in its assets/timeline.js
 
 # Of each chart: its size, how many traces have something drawn, and whether its axes have words.
 CHARTS = """[...document.querySelectorAll('.plot')].map((div) => {
@@ -71,7 +71,7 @@ class BrowserTest(unittest.TestCase):
         folder = Path(cls.folder.name) / name
         folder.mkdir()
         page = folder / "page.html"
-        subprocess.run([sys.executable, ROOT / "page" / "make_page.py",
+        subprocess.run([sys.executable, ROOT / "python/spdkfac/page",
                         *sample.write(folder, records), "--out", page], check=True, timeout=300)
         return page
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "page"))
+sys.path.insert(0, str(ROOT / "python/spdkfac"))
 
-import records  # noqa: E402  (of page/)
+from page import records  # noqa: E402  (without spdkfac, which needs torch)
 import sample_records as sample  # noqa: E402
 
 SKIPPED = 77

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The page that page/make_page.py writes: its sections, its words, and what it refuses.
+"""The page that the package spdkfac.page writes: its sections, its words, and what it refuses.
 
 Skipped (exit code 77) without the package plotly.
 """
@@ -22,7 +22,7 @@ import malformed_cases
 import sample_records as sample
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = ROOT / "page" / "make_page.py"
+PROGRAM = ROOT / "python/spdkfac/page"
 USAGE_MISTAKE = 2
 SKIPPED = 77
 MOST_BYTES = 30_000_000

@@ -3,84 +3,87 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/events_fixture.h"
+
 namespace spdkfac {
 namespace {
 
-// Two layers. By the means of ranks that do the same, the passes that are measured take
-// 2 (forward of the second layer) + 2 + 4 = 8 s.
-RankProfile rank_with_steps(std::vector<std::array<Seconds, RankProfile::kParts>> steps) {
-  LayerTimes first{Seconds(1), Seconds(2), Seconds(0.5), Seconds(0.25)};
-  LayerTimes second{Seconds(2), Seconds(4), Seconds(0), Seconds(0)};
-  return {{first, second}, std::move(steps)};
+using namespace support;  // NOLINT(google-build-using-namespace)
+
+// Two layers, the second with twice the arithmetic; tracked in the reverse order of their calls.
+std::vector<LayerSpec> two_specs() {
+  LayerSpec first;
+  first.d_a = 2;
+  first.d_g = 1;
+  first.flops = LayerFlops{Flops(10), Flops(0), Flops(0)};
+  LayerSpec second = first;
+  second.d_g = 3;
+  second.flops = LayerFlops{Flops(20), Flops(0), Flops(0)};
+  return {first, second};
+}
+const std::vector<std::size_t> kOrder = {1, 0};
+
+// Forward: visits of layer 1 (0..1), layer 0 (3..4); backward: layer 0 (6..7), layer 1 (8..9); the
+// passes end at 12. So forward of layer 0 is 2, backward of layer 0 is 1 and of layer 1 is 3.
+std::shared_ptr<StepEvents> timed_passes() {
+  const auto step = std::make_shared<StepEvents>();
+  const FactorSide a = FactorSide::kA;
+  const FactorSide g = FactorSide::kG;
+  step->parts.push_back(step_event(StepPart::kVisit, {{{1, a}}}, 0, 1));
+  step->parts.push_back(step_event(StepPart::kVisit, {{{0, a}}}, 3, 4));
+  step->parts.push_back(step_event(StepPart::kVisit, {{{0, g}}}, 6, 7));
+  step->parts.push_back(step_event(StepPart::kVisit, {{{1, g}}}, 8, 9));
+  step->passes_end = at_second(12);
+  step->end = at_second(20);
+  return step;
 }
 
-std::array<Seconds, RankProfile::kParts> parts(double passes, double inverses,
-                                               double preconditioning) {
-  return {Seconds(passes), Seconds(inverses), Seconds(preconditioning)};
+void expect_seconds(Seconds actual, double expected) {
+  EXPECT_NEAR(actual.value(), expected, 1e-9);
 }
 
-TEST(JoinedTimes, PassesTakeAsLongAsTheSlowestRankInTheMedianStep) {
-  // 8 and 8, 8 and 12, 10 and 8: 1, 1.5 and 1.25 times the 8 s.
-  const auto times =
-      joined_times({rank_with_steps({parts(8, 0, 0), parts(8, 0, 0), parts(10, 0, 0)}),
-                    rank_with_steps({parts(8, 0, 0), parts(12, 0, 0), parts(8, 0, 0)})});
-  EXPECT_EQ(times[0].forward, Seconds(1.25));
-  EXPECT_EQ(times[1].backward, Seconds(5));
-  EXPECT_EQ(times[0].factor_a, Seconds(0.625));
-  EXPECT_FALSE(times[0].inverse_a.has_value());
-  EXPECT_FALSE(times[0].precondition.has_value());
+TEST(LayerProfile, PassesLieBetweenVisits) {
+  const RankProfile profile = profile_of({timed_passes()}, two_specs(), kOrder);
+  ASSERT_EQ(profile.layers.size(), 2U);
+  expect_seconds(profile.layers[1].forward, 2);
+  expect_seconds(profile.layers[0].forward, 1);  // half the arithmetic of the other
+  expect_seconds(profile.layers[1].backward, 1);
+  expect_seconds(profile.layers[0].backward, 3);
+  // The first forward pass is in no part of the step.
+  expect_seconds(profile.steps.at(0)[RankProfile::kPasses], 2 + 1 + 3);
 }
 
-TEST(JoinedTimes, ARankWithMoreToInvertIsNotSlow) {
-  RankProfile one = rank_with_steps({parts(8, 4, 0), parts(8, 4, 0), parts(8, 4, 0)});
-  RankProfile other = rank_with_steps({parts(8, 2, 0), parts(8, 3, 0), parts(8, 2, 0)});
-  one.layers[0].inverse_a = Seconds(4);
-  other.layers[0].inverse_g = Seconds(2);
-  const auto times = joined_times({one, other});
-  EXPECT_EQ(times[0].inverse_a, Seconds(4));
-  EXPECT_EQ(times[0].inverse_g, Seconds(2));
-  EXPECT_FALSE(times[1].inverse_a.has_value());
+TEST(LayerProfile, FactorsAreMeansOverTheStepsThatComputedThem) {
+  const auto with_factors = timed_passes();
+  with_factors->parts.push_back(step_event(StepPart::kFactor, {{{1, FactorSide::kG}}}, 8.25, 8.75));
+  with_factors->parts.push_back(step_event(StepPart::kPack, {{{1, FactorSide::kG}}}, 8.75, 9));
+  with_factors->parts.push_back(step_event(StepPart::kPack, {}, 9, 10));  // counts for none
+  const RankProfile profile = profile_of({with_factors, timed_passes()}, two_specs(), kOrder);
+  expect_seconds(profile.layers[0].factor_g, 0.75);
+  expect_seconds(profile.layers[0].factor_a, 0);
+  EXPECT_EQ(profile.steps.size(), 2U);
 }
 
-TEST(JoinedTimes, WhatAllDoTakesTheSlowerOnesTime) {
-  RankProfile fast = rank_with_steps({parts(8, 0, 1), parts(8, 0, 1)});
-  RankProfile slow = rank_with_steps({parts(8, 0, 3), parts(8, 0, 3)});
-  fast.layers[1].precondition = Seconds(1);
-  slow.layers[1].precondition = Seconds(3);
-  EXPECT_EQ(joined_times({fast, slow})[1].precondition, Seconds(3));
+TEST(LayerProfile, InversesShareTheTimeOfTheirBatch) {
+  const auto step = timed_passes();
+  step->parts.push_back(step_event(
+      StepPart::kInverse, {{{0, FactorSide::kA}, 0.75}, {{1, FactorSide::kG}, 0.25}}, 13, 17));
+  const RankProfile profile = profile_of({step}, two_specs(), kOrder);
+  expect_seconds(profile.layers[1].inverse_a.value(), 3);
+  expect_seconds(profile.layers[0].inverse_g.value(), 1);
+  EXPECT_FALSE(profile.layers[0].inverse_a.has_value());
+  expect_seconds(profile.steps[0][RankProfile::kInverses], 4);
 }
 
-// With intervals some steps invert nothing: they say nothing about inverses.
-TEST(JoinedTimes, StepsWithoutAPartDoNotCountForIt) {
-  RankProfile one = rank_with_steps({parts(8, 6, 0), parts(8, 0, 0), parts(8, 0, 0)});
-  RankProfile other = rank_with_steps({parts(8, 2, 0), parts(8, 0, 0), parts(8, 0, 0)});
-  one.layers[0].inverse_a = Seconds(6);
-  other.layers[0].inverse_a = Seconds(2);
-  EXPECT_EQ(joined_times({one, other})[0].inverse_a, Seconds(6));  // 4 by the mean, 1.5 times
-}
-
-TEST(SlownessOfSteps, IsWhatEachRankTookInEachStepAgainstTheMeans) {
-  RankProfile one = rank_with_steps({parts(8, 4, 1), parts(16, 6, 0)});
-  RankProfile other = rank_with_steps({parts(12, 0, 3), parts(4, 0, 0)});
-  one.layers[0].inverse_a = Seconds(4);
-  one.layers[1].precondition = Seconds(1);
-  other.layers[1].precondition = Seconds(3);
-  const auto steps = slowness_of_steps({one, other});
-  ASSERT_EQ(steps.size(), 2U);
-  ASSERT_EQ(steps[0].size(), 2U);
-  ASSERT_EQ(steps[1].size(), 2U);
-  // Of 8 s of passes, 4 s of inverses on one rank alone, 2 s of preconditioning in the mean.
-  EXPECT_EQ(steps[0][0].passes, 1);
-  EXPECT_EQ(steps[0][1].passes, 1.5);
-  EXPECT_EQ(steps[1][0].passes, 2);
-  EXPECT_EQ(steps[1][1].passes, 0.5);
-  EXPECT_EQ(steps[0][0].inverses, 1);
-  EXPECT_EQ(steps[1][0].inverses, 1.5);
-  EXPECT_EQ(steps[0][0].preconditioning, 0.5);
-  EXPECT_EQ(steps[0][1].preconditioning, 1.5);
-  // What was not done is as long as the means say.
-  EXPECT_EQ(steps[0][1].inverses, 1);
-  EXPECT_EQ(steps[1][0].preconditioning, 1);
+TEST(LayerProfile, ClippingIsSpreadByTheSizeOfGradients) {
+  // Own elements: 2·1 and 2·3, so a quarter and three quarters.
+  const auto step = timed_passes();
+  step->parts.push_back(step_event(StepPart::kPrecondition, {{{0, FactorSide::kA}}}, 13, 15));
+  step->parts.push_back(step_event(StepPart::kClip, {}, 15, 19));
+  const RankProfile profile = profile_of({step}, two_specs(), kOrder);
+  expect_seconds(profile.layers[1].precondition.value(), 2 + 3);
+  EXPECT_FALSE(profile.layers[0].precondition.has_value());
+  expect_seconds(profile.steps[0][RankProfile::kPreconditioning], 2 + 4);
 }
 
 }  // namespace

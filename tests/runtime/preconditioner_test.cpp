@@ -304,6 +304,35 @@ TEST(Preconditioner, SeveralInOneProcessDoNotDisturbEachOther) {
   EXPECT_TRUE(same_bits(gradients(*one), expected));
 }
 
+TEST(Preconditioner, OneRankFollowsAPlanWithoutMessages) {
+  TinyNet model;
+  Preconditioner kfac(*model, {});
+  EXPECT_FALSE(kfac.plan().has_value());
+  loss_of(model, random_batch(4)).backward();
+  kfac.step(0.1);
+  ASSERT_TRUE(kfac.plan().has_value());
+  EXPECT_EQ(kfac.plan()->world, 1);
+  EXPECT_TRUE(kfac.plan()->messages.empty());
+  EXPECT_EQ(kfac.plan()->factors.size(), 6U);
+}
+
+TEST(Preconditioner, ALayerThatIsCalledFirstInALaterStepIsCovered) {
+  torch::manual_seed(15);
+  OneLayer early(false);
+  OneLayer late(false);
+  nn::Sequential both(early.layer, late.layer);
+  KfacOptions options{.damping = 0.1, .kl_clip = 0};
+  Preconditioner kfac(*both, options);
+  const at::Tensor x = torch::randn({6, 3}, test_options(at::kDouble));
+  early.run(x, torch::zeros({6, 2}, test_options(at::kDouble)));
+  kfac.step();
+  both->zero_grad();
+  const at::Tensor g = late.run(x, torch::zeros({6, 2}, test_options(at::kDouble)));
+  const at::Tensor expected = Reference::of(x, g, false).preconditioned(late.gradient(), options);
+  kfac.step();
+  EXPECT_LT(relative_difference(late.gradient(), expected), kTolerance);
+}
+
 TEST(Preconditioner, AFrozenOrUnusedLayerIsLeftAlone) {
   TinyNet model;
   model->hidden->weight.requires_grad_(false);

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "spdkfac/base/trace.h"
 #include "spdkfac/plan/plan.h"
 #include "spdkfac/sim/simulator.h"
+#include "spdkfac/trace/trace.h"
 #include "support/models.h"
 
 // Plans written by hand, and lanes of a trace in a form that reads like a timeline.

@@ -12,10 +12,10 @@ namespace spdkfac::support {
 // The ranks of mpirun, or this process alone without it. Made at the first call.
 std::shared_ptr<Communicator> world();
 
-// Destroys the communicator of world() unless a test holds it; the next call makes another.
+// Drops the communicator of world(); the next call makes a new one.
 void drop_world();
 
-// Makes it anew with other options; for one test, which calls drop_world() at its end.
+// Replaces it by one with other options, for one test, which calls drop_world() at its end.
 std::shared_ptr<Communicator> world_with(const CommOptions& options);
 
 }  // namespace spdkfac::support

@@ -12,7 +12,7 @@
 
 #include "spdkfac/base/check.h"
 #include "spdkfac/base/median.h"
-#include "spdkfac/comm/exchange.h"
+#include "spdkfac/comm/rank_values.h"
 
 namespace spdkfac {
 namespace {

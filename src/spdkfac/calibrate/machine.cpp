@@ -12,8 +12,8 @@
 #include <torch/headeronly/version.h>
 #include <unistd.h>
 
-#include "spdkfac/base/processor.h"
-#include "spdkfac/comm/exchange.h"
+#include "spdkfac/base/host.h"
+#include "spdkfac/comm/rank_values.h"
 
 namespace spdkfac {
 namespace {

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "spdkfac/calibrate/calibration_cache.h"
-#include "spdkfac/comm/exchange.h"
+#include "spdkfac/comm/rank_values.h"
 
 namespace spdkfac {
 

@@ -10,7 +10,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "spdkfac/base/median.h"
-#include "spdkfac/comm/exchange.h"
+#include "spdkfac/comm/rank_values.h"
 
 namespace spdkfac {
 namespace {

@@ -5,11 +5,11 @@
 #include <fmt/format.h>
 
 #include "spdkfac/base/error.h"
-#include "spdkfac/cli/advice_text.h"
 #include "spdkfac/cli/inputs.h"
 #include "spdkfac/cli/output.h"
-#include "spdkfac/cli/predict.h"
 #include "spdkfac/cli/verbs.h"
+#include "spdkfac/report/advice_text.h"
+#include "spdkfac/report/predict.h"
 
 namespace spdkfac::cli {
 namespace {
@@ -41,17 +41,17 @@ struct AdviseVerb {
   // may vary.
   void predict_all(AdviceReport& report) const {
     const Scenario& s = report.scenario;
-    const std::vector<std::string> names = compared_algorithms();
+    const std::vector<std::string> names = report::compared_algorithms();
     Progress progress("simulating", names.size());
     for (const std::string& name : names) {
       const PlanOptions options = preset(name);
-      Predicted one = predict(s.model, s.costs, s.world, options, s.intervals);
+      report::Predicted one = report::predict(s.model, s.costs, s.world, options, s.intervals);
       report.algorithms.push_back(one.prediction);
       if (options == s.options) report.judged = std::move(one);
       progress.advance();
     }
     if (report.judged.plan.algorithm.empty()) {
-      report.judged = predict(s.model, s.costs, s.world, s.options, s.intervals);
+      report.judged = report::predict(s.model, s.costs, s.world, s.options, s.intervals);
     }
   }
 

@@ -14,11 +14,12 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/calibrate/calibration.h"
 #include "spdkfac/cli/calibration_text.h"
-#include "spdkfac/cli/device.h"
+#include "spdkfac/cli/on_ranks.h"
 #include "spdkfac/cli/output.h"
-#include "spdkfac/cli/ranks.h"
 #include "spdkfac/cli/verbs.h"
 #include "spdkfac/plan/layer_spec.h"
+#include "spdkfac/train/device.h"
+#include "spdkfac/train/ranks.h"
 
 namespace spdkfac::cli {
 namespace {
@@ -89,13 +90,13 @@ class Display {
 };
 
 void run_calibration(const CalibrateFlags& flags) {
-  const c10::Device device = find_device(flags.device);
+  const c10::Device device = train::find_device(flags.device);
   const CalibrationOptions options = calibration_options(flags, device);
   if (flags.threads > 0) at::set_num_threads(flags.threads);
-  RankOptions rank_options;
+  train::RankOptions rank_options;
   rank_options.backend = flags.backend;
   rank_options.timeout_seconds = kPatienceSeconds;
-  const Ranks ranks(rank_options, device);
+  const train::Ranks ranks(rank_options, device);
   const bool first = ranks.first();
   // All ranks stop for what rank 0 has found; it alone says so, and ends the job.
   const std::string problem = ranks.from_first(first ? problem_with_out(flags.out) : "");

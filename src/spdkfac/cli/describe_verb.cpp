@@ -7,11 +7,11 @@
 #include <fmt/ranges.h>
 
 #include "spdkfac/base/error.h"
-#include "spdkfac/cli/layer_table.h"
+#include "spdkfac/cli/flags.h"
 #include "spdkfac/cli/output.h"
-#include "spdkfac/cli/shape.h"
 #include "spdkfac/cli/verbs.h"
 #include "spdkfac/models/model.h"
+#include "spdkfac/report/layer_table.h"
 #include "spdkfac/runtime/describe.h"
 
 namespace spdkfac::cli {

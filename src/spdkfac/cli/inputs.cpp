@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/cli/inputs.h"
 
+#include "spdkfac/base/data_files.h"
 #include "spdkfac/base/error.h"
-#include "spdkfac/cli/data_files.h"
 
 namespace spdkfac::cli {
 

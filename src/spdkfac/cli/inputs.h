@@ -7,7 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "spdkfac/cli/plan_flags.h"
+#include "spdkfac/cli/flags.h"
 #include "spdkfac/plan/cost_model.h"
 #include "spdkfac/plan/layer_spec.h"
 #include "spdkfac/plan/plan_options.h"

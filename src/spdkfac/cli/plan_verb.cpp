@@ -6,9 +6,9 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/cli/inputs.h"
 #include "spdkfac/cli/output.h"
-#include "spdkfac/cli/predict.h"
 #include "spdkfac/cli/verbs.h"
 #include "spdkfac/report/plan_text.h"
+#include "spdkfac/report/predict.h"
 
 namespace spdkfac::cli {
 namespace {
@@ -30,7 +30,8 @@ struct PlanVerb {
     }
     const CostModel costs = inputs.cluster();
     const int world = inputs.world(costs);
-    const Predicted predicted = predict(models[0], costs, world, algorithms[0], inputs.intervals());
+    const report::Predicted predicted =
+        report::predict(models[0], costs, world, algorithms[0], inputs.intervals());
     if (!out.empty()) write_file_atomically(out, to_json(predicted.plan).dump(1) + "\n");
     if (json) {
       print_json(to_json(predicted.plan));

@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "spdkfac/base/data_files.h"
 #include "spdkfac/base/error.h"
-#include "spdkfac/cli/data_files.h"
 #include "spdkfac/cli/verbs.h"
 
 namespace spdkfac::cli {
@@ -25,14 +25,15 @@ struct ReportFlags {
   std::string title;
 };
 
-// The program that makes the page: beside the data after an installation, or in the checkout.
-fs::path page_program() {
+// The Python package that makes the page: with the data after an installation, or in the checkout.
+fs::path page_package() {
   const fs::path data = fs::weakly_canonical(data_folder());
-  for (const fs::path& folder : {data / "page", data.parent_path() / "page"}) {
-    if (fs::exists(folder / "make_page.py")) return folder / "make_page.py";
+  for (const fs::path& folder : {data / "page", data.parent_path() / "python/spdkfac/page"}) {
+    if (fs::exists(folder / "__main__.py")) return folder;
   }
   throw ConfigError(fmt::format(
-      "report: the program that makes the page is not beside the data ({}); install spdkfac again",
+      "report: the Python package that draws the page is missing (looked near {}); install "
+      "spdkfac again",
       data.string()));
 }
 
@@ -45,8 +46,8 @@ std::string interpreter() {
   return fs::exists(own) ? own.string() : "python3";
 }
 
-[[noreturn]] void become_page_program(const ReportFlags& flags) {
-  std::vector<std::string> arguments = {interpreter(), page_program().string(), "--out", flags.out};
+[[noreturn]] void run_page_package(const ReportFlags& flags) {
+  std::vector<std::string> arguments = {interpreter(), page_package().string(), "--out", flags.out};
   if (!flags.title.empty()) arguments.push_back("--title=" + flags.title);
   arguments.push_back("--");
   arguments.insert(arguments.end(), flags.records.begin(), flags.records.end());
@@ -68,7 +69,7 @@ void add_report_verb(CLI::App& app) {
   verb->add_option("--out", flags->out, "Write the page here")->required();
   verb->add_option("--title", flags->title, "Of the page");
   verb->footer("Example: spdkfac report out/*.json --out report.html");
-  verb->callback([flags] { become_page_program(*flags); });
+  verb->callback([flags] { run_page_package(*flags); });
 }
 
 }  // namespace spdkfac::cli

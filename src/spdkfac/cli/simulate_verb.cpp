@@ -9,8 +9,8 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/cli/inputs.h"
 #include "spdkfac/cli/output.h"
-#include "spdkfac/cli/predict.h"
 #include "spdkfac/cli/verbs.h"
+#include "spdkfac/report/predict.h"
 
 namespace spdkfac::cli {
 namespace {
@@ -95,7 +95,8 @@ struct SimulateVerb {
       run_many(models, costs, parse_sweep(sweep),
                inputs.algorithms({"sgd", "d-kfac", "mpd-kfac", "spd-kfac", kAutoAlgorithm}), true);
     } else {
-      const auto otherwise = compare ? compared_algorithms() : std::vector<std::string>{"spd-kfac"};
+      const auto otherwise =
+          compare ? report::compared_algorithms() : std::vector<std::string>{"spd-kfac"};
       run_many(models, costs, {inputs.world(costs)}, inputs.algorithms(otherwise), false);
     }
   }
@@ -138,7 +139,7 @@ struct SimulateVerb {
     }
     Plan given = read_plan(plan);
     validate_against(given, models[0], plan);
-    const Predicted one = predict(models[0], costs, std::move(given), simulation());
+    const report::Predicted one = report::predict(models[0], costs, std::move(given), simulation());
     write_trace(one.trace);
     show({one.prediction}, false);
   }
@@ -161,7 +162,8 @@ struct SimulateVerb {
         std::vector<Prediction>& predictions = by_model.emplace_back();
         for (const int world : worlds) {
           for (const PlanOptions& algorithm : algorithms) {
-            const Predicted one = predict(model, costs, world, algorithm, intervals, options);
+            const report::Predicted one =
+                report::predict(model, costs, world, algorithm, intervals, options);
             write_trace(one.trace);
             predictions.push_back(one.prediction);
             progress.advance();

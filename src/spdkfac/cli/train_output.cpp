@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/cli/train_output.h"
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
+#include <cstdio>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "spdkfac/base/error.h"
 #include "spdkfac/cli/output.h"
 #include "spdkfac/report/table.h"
 
@@ -28,35 +26,7 @@ std::string duration_text(double seconds) {
 
 }  // namespace
 
-MetricsFile::MetricsFile(const std::string& path) : path_(path), file_(nullptr, &std::fclose) {
-  if (path.empty()) return;
-  file_.reset(std::fopen(path.c_str(), "a+"));
-  if (!file_) {
-    throw ConfigError(fmt::format("{}: cannot be written ({}); check the path of --metrics", path,
-                                  std::strerror(errno)));
-  }
-  // A run that was killed may have left half a line.
-  char last = '\n';
-  if (std::fseek(file_.get(), -1, SEEK_END) == 0 && std::fread(&last, 1, 1, file_.get()) == 1 &&
-      last != '\n') {
-    std::fseek(file_.get(), 0, SEEK_END);
-    std::fputc('\n', file_.get());
-  }
-}
-
-void MetricsFile::append(const Json& line) const {
-  if (!file_) return;
-  const std::string text = line.dump() + "\n";
-  std::fseek(file_.get(), 0, SEEK_END);  // between reading and writing
-  if (std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size() ||
-      std::fflush(file_.get()) != 0) {
-    throw Error(fmt::format("{}: cannot be written ({}); check its folder's free space", path_,
-                            std::strerror(errno)));
-  }
-}
-
-TrainOutput::TrainOutput(bool json, bool silent)
-    : json_(json), silent_(silent), terminal_(isatty(STDERR_FILENO) == 1) {}
+TrainOutput::TrainOutput(bool json) : json_(json), terminal_(isatty(STDERR_FILENO) == 1) {}
 
 TrainOutput::~TrainOutput() { clear_bar(); }
 
@@ -66,7 +36,6 @@ void TrainOutput::clear_bar() {
 }
 
 void TrainOutput::write(const std::string& text) {
-  if (silent_) return;
   clear_bar();
   if (json_) {
     std::fputs(text.c_str(), stderr);
@@ -82,7 +51,7 @@ void TrainOutput::warning(const std::string& text) {
   std::fputs(fmt::format("spdkfac: warning: {}\n", text).c_str(), stderr);
 }
 
-void TrainOutput::row(const TrainRow& row) {
+void TrainOutput::row(const train::TrainRow& row) {
   if (!title_shown_) {
     line(" epoch    step  train loss  test loss  accuracy %    seconds  images/s");
     line("──────  ──────  ──────────  ─────────  ──────────  ─────────  ────────");
@@ -94,10 +63,10 @@ void TrainOutput::row(const TrainRow& row) {
 }
 
 bool TrainOutput::progress_due() const {
-  return !silent_ && Clock::now() - last_progress_ >= (terminal_ ? Clock::duration(200ms) : 10s);
+  return Clock::now() - last_progress_ >= (terminal_ ? Clock::duration(200ms) : 10s);
 }
 
-void TrainOutput::progress(const TrainProgress& p) {
+void TrainOutput::progress(const train::TrainProgress& p) {
   last_progress_ = Clock::now();
   const std::string numbers = fmt::format(
       "{}/{}  loss {:.4f}  {:.0f} images/s  {} left", p.batch, p.batches, p.loss,

@@ -11,15 +11,16 @@
 #include <fmt/ranges.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/cli/flags.h"
+#include "spdkfac/cli/on_ranks.h"
 #include "spdkfac/cli/output.h"
-#include "spdkfac/cli/plan_flags.h"
-#include "spdkfac/cli/ranks.h"
-#include "spdkfac/cli/shape.h"
-#include "spdkfac/cli/trainer.h"
+#include "spdkfac/cli/train_output.h"
 #include "spdkfac/cli/verbs.h"
 #include "spdkfac/comm/mpi.h"
 #include "spdkfac/models/model.h"
 #include "spdkfac/plan/plan_options.h"
+#include "spdkfac/train/ranks.h"
+#include "spdkfac/train/trainer.h"
 
 namespace spdkfac::cli {
 namespace {
@@ -58,7 +59,7 @@ CLI::Range count(std::int64_t min, std::int64_t max) { return CLI::Range(min, ma
 }
 
 struct TrainVerb {
-  TrainOptions options;
+  train::TrainOptions options;
   std::optional<std::string> input;
   std::optional<std::int64_t> batch;
   std::optional<double> learning_rate;
@@ -81,8 +82,8 @@ struct TrainVerb {
 
   void add_flags();
   void check_flags() const;
-  TrainOptions resolve() const;
-  TrainResult train_with_clear_errors() const;
+  train::TrainOptions resolve() const;
+  train::TrainResult train_with_clear_errors() const;
   void run() const;
 };
 
@@ -114,7 +115,7 @@ void TrainVerb::add_flags() {
   option("--algorithm", options.algorithm,
          "kfac (default), sgd, auto or a name of 'spdkfac algorithms'", "NAME");
   option("--optimizer", optimizer, "Under K-FAC or alone: sgd (default) or adam", "NAME")
-      ->check(CLI::IsMember(optimizer_names()));
+      ->check(CLI::IsMember(train::optimizer_names()));
   option("--batch", batch, "Examples of a step and rank; default: the model's", "N")
       ->check(count(1, 1'000'000));
   option("--epochs", options.epochs, "Default 3, or what --max-steps needs", "N")
@@ -125,7 +126,7 @@ void TrainVerb::add_flags() {
   option("--momentum", options.momentum, "Of sgd; default 0.9", "X")->check(number(0, 0.99999));
   option("--weight-decay", options.weight_decay, "Default 0", "X")->check(number(0, 1e3));
   option("--schedule", schedule, "Of the learning rate: constant (default), cosine, step", "WORD")
-      ->check(CLI::IsMember(schedule_names()));
+      ->check(CLI::IsMember(train::schedule_names()));
   option("--warmup-steps", options.warmup_steps, "In which the learning rate rises", "N")
       ->check(count(0, kMaxSteps));
   option("--seed", options.seed, "Of everything random; default 1", "N")
@@ -223,10 +224,10 @@ void TrainVerb::check_flags() const {
   }
 }
 
-TrainOptions TrainVerb::resolve() const {
+train::TrainOptions TrainVerb::resolve() const {
   check_flags();
   const ModelInfo& model = model_info(options.model);
-  TrainOptions result = options;
+  train::TrainOptions result = options;
   const std::vector<std::int64_t> shape = input ? parse_shape("--input", *input) : model.input;
   result.input = {shape.at(0), shape.at(1), shape.at(2)};
   if (result.classes == 0) result.classes = model.classes;
@@ -237,11 +238,11 @@ TrainOptions TrainVerb::resolve() const {
     field = static_cast<std::decay_t<decltype(field)>>(std::find(names.begin(), names.end(), name) -
                                                        names.begin());
   };
-  choose(optimizer_names(), optimizer, result.optimizer);
-  choose(schedule_names(), schedule, result.schedule);
+  choose(train::optimizer_names(), optimizer, result.optimizer);
+  choose(train::schedule_names(), schedule, result.schedule);
   const double sgd_rate = result.second_order() ? 0.003 : 0.05;
   result.learning_rate =
-      learning_rate.value_or(result.optimizer == BaseOptimizer::kAdam ? 0.001 : sgd_rate);
+      learning_rate.value_or(result.optimizer == train::BaseOptimizer::kAdam ? 0.001 : sgd_rate);
 
   choose(damping_names(), damping_mode, result.kfac.damping_mode);
   choose(precision_names(), precision, result.kfac.precision);
@@ -258,9 +259,10 @@ TrainOptions TrainVerb::resolve() const {
   return result;
 }
 
-TrainResult TrainVerb::train_with_clear_errors() const {
+train::TrainResult TrainVerb::train_with_clear_errors() const {
   try {
-    return train(resolve());
+    TrainOutput output(options.json);
+    return train::train(resolve(), output);
   } catch (const c10::OutOfMemoryError& error) {
     throw Error(
         fmt::format("train: the device's memory is full ({}); lower --batch, --width or "
@@ -272,7 +274,7 @@ TrainResult TrainVerb::train_with_clear_errors() const {
 }
 
 void TrainVerb::run() const {
-  TrainResult result;
+  train::TrainResult result;
   try {
     result = train_with_clear_errors();
   } catch (const std::exception& error) {

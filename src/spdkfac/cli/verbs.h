@@ -3,6 +3,10 @@
 
 #include <CLI/CLI.hpp>
 
+namespace spdkfac::bench {
+struct Experiment;
+}
+
 namespace spdkfac::cli {
 
 // Each adds one verb with its flags and help; the verb runs when the command line was parsed.
@@ -28,5 +32,12 @@ void add_calibrate_verb(CLI::App& app);
 void add_describe_verb(CLI::App& app);
 void add_bench_verb(CLI::App& app);
 void add_train_verb(CLI::App& app);
+
+// The sub-verbs of `spdkfac bench`.
+void add_run_bench(CLI::App& verb, const bench::Experiment& experiment);
+void add_models_bench(CLI::App& verb);
+void add_fit_benches(CLI::App& verb);  // comm, inverse
+void add_step_bench(CLI::App& verb);
+void add_accuracy_bench(CLI::App& verb);
 
 }  // namespace spdkfac::cli

@@ -15,12 +15,12 @@ class ProcessGroup;
 
 namespace spdkfac {
 
-// The ranks of a process group of torch.distributed: gloo, nccl, mpi. The group must be for this
-// communicator alone, since others would mix their operations with its. Tensors that the group does
-// not take go through `device`: on NCCL those of the host. wait() is that of the group: on NCCL it
-// lets the current stream wait, otherwise the host. An operation that fails, or that takes longer
-// than the timeout, is a CommError there and at every later call; on NCCL torch's own watchdog ends
-// the process.
+// The ranks of a torch.distributed process group (gloo, nccl or mpi). Use the group for this
+// communicator only: operations of other code would mix with its own. Tensors that the group does
+// not support travel through `device`; on NCCL these are the CPU tensors. wait() behaves as the
+// group's does: on NCCL the current stream waits, otherwise the host. An operation that fails or
+// takes longer than the timeout throws a CommError, and so does every later call; on NCCL torch's
+// own watchdog ends the process.
 std::shared_ptr<Communicator> make_c10d_communicator(c10::intrusive_ptr<c10d::ProcessGroup> group,
                                                      c10::Device device,
                                                      const CommOptions& options = {});

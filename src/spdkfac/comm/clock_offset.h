@@ -8,10 +8,11 @@
 
 namespace spdkfac {
 
-// Seconds that this rank's clock is ahead of rank 0's: rank 0 asks each rank for its time and takes
-// it for that of the middle of the round trip, of the shortest one. All ranks call it together.
-// `clock` gives seconds; by default the steady clock, which ranks on one host share.
 double steady_seconds();
+
+// How far this rank's clock is ahead of rank 0's. Rank 0 asks each rank for its time and assumes
+// that the answer was given in the middle of the shortest round trip. All ranks call it together.
+// `clock` returns seconds; the default is the steady clock, which ranks on one host share.
 Seconds clock_offset(Communicator& communicator,
                      const std::function<double()>& clock = steady_seconds);
 

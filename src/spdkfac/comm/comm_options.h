@@ -7,9 +7,9 @@
 namespace spdkfac {
 
 struct CommOptions {
-  // How long an operation may take before the ranks that wait for it give up.
+  // How long an operation may take before the ranks that wait for it fail.
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
-  // Larger operations travel in pieces (MPI counts elements in 32 bits); the same on all ranks.
+  // MPI splits larger operations, because it counts elements in 32 bits; the same on all ranks.
   std::int64_t max_piece_elements = std::int64_t{1} << 30;
 };
 

@@ -22,7 +22,7 @@ std::string place(const Request& request) {
 void check_tensor(const at::Tensor& tensor, const Request& request) {
   SPDKFAC_CHECK(tensor.defined(), fmt::format("{} has no tensor", place(request)));
   SPDKFAC_CHECK(tensor.is_contiguous(),
-                fmt::format("{} has a tensor that is not in one piece", place(request)));
+                fmt::format("{} has a tensor that is not contiguous", place(request)));
   SPDKFAC_CHECK(can_travel(tensor.scalar_type()),
                 fmt::format("{} has a tensor of type {}", place(request),
                             c10::toString(tensor.scalar_type())));
@@ -38,13 +38,13 @@ void check(const Request& request, int size) {
   const at::Tensor& output = request.output;
   check_tensor(output, request);
   SPDKFAC_CHECK(output.scalar_type() == tensor.scalar_type() && output.device() == tensor.device(),
-                fmt::format("{} has an output of another type or device", place(request)));
+                fmt::format("{} has an output of a different type or device", place(request)));
   SPDKFAC_CHECK(output.sizes() == at::IntArrayRef({size, tensor.numel()}),
                 fmt::format("{} of {} elements on {} ranks has an output of {} elements",
                             place(request), tensor.numel(), size, output.numel()));
 }
 
-// How often a rank sends the payload, on average (see Traffic).
+// How often a rank sends the payload, as the mean over the ranks (see Traffic).
 double times_sent(Operation operation, int size) {
   const double others = size - 1;
   switch (operation) {

@@ -16,16 +16,16 @@ namespace spdkfac {
 enum class Operation { kAllReduce, kReduce, kBroadcast, kAllGather, kBarrier };
 const char* operation_name(Operation operation);  // all_reduce, reduce, …
 
-// One operation as all ranks start it.
+// One operation, as all ranks start it.
 struct Request {
   Operation operation = Operation::kBarrier;
   at::Tensor tensor;  // input, and output of all but kAllGather; undefined for kBarrier
-  at::Tensor output;  // of kAllGather: [size, elements of tensor]
-  int root = 0;       // of kReduce and kBroadcast
-  std::string what;   // names it in errors and traces; the same on all ranks
+  at::Tensor output;  // for kAllGather: [size, elements of tensor]
+  int root = 0;       // for kReduce and kBroadcast
+  std::string what;   // names the operation in errors and traces; the same on all ranks
 };
 
-// When an operation was on its way, on this rank's clock.
+// When an operation began and ended, on this rank's clock.
 struct OperationSpan {
   std::chrono::steady_clock::time_point begin;
   std::chrono::steady_clock::time_point end;
@@ -45,32 +45,33 @@ class [[nodiscard]] Work {
   Work() = default;  // nothing to wait for
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-  // Returns when the result may be used: on the CPU when it is there, on CUDA when the current
-  // stream will wait for it. Throws a CommError when the operation failed; may be called again.
+  // Returns when the result may be used: on the CPU when it is complete, on CUDA when the current
+  // stream will wait for it. Throws a CommError if the operation failed. May be called again.
   void wait() const {
     if (state_) state_->wait();
   }
-  // Whether the result is there; does not wait.
+  // Whether the operation has ended; does not wait.
   bool done() const { return !state_ || state_->done(); }
-  // Known once done, where the back end measures it.
+  // Available once done, if the back end measures it.
   std::optional<OperationSpan> span() const { return state_ ? state_->span() : std::nullopt; }
 
  private:
   std::shared_ptr<State> state_;
 };
 
-// What this rank has asked for since the start.
+// What this rank has sent since the communicator was made.
 struct Traffic {
   std::int64_t operations = 0;  // without barriers
-  Bytes payload;                // of their tensors
-  // Bytes that this rank sends with bandwidth-optimal collectives, on average over the ranks:
+  Bytes payload;                // total size of their tensors
+  // Bytes that a rank sends with bandwidth-optimal collectives, as the mean over the ranks:
   // all_reduce 2·(P−1)/P of its payload, reduce and broadcast (P−1)/P, all_gather (P−1) times.
   double sent = 0;
 };
 
-// A group of ranks. All of them start the same operations in the same order, with tensors of the
-// same size and type (float, double, int64 or uint8, in one piece, on one device). Operations run
-// in the order in which they were started, beside computation. One thread at a time may call it.
+// One rank's view of a group of ranks. All ranks start the same operations in the same order, with
+// contiguous tensors of the same size and type (float, double, int64 or uint8), all on one device.
+// Operations run in the order in which they were started, concurrently with computation. One thread
+// at a time may call a communicator.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -80,9 +81,9 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // The sum over the ranks, in place.
+  // Sums over the ranks, in place.
   Work all_reduce_async(const at::Tensor& tensor, std::string what);
-  // The sum, at the root; elsewhere the tensor is left undefined.
+  // Sums over the ranks, in place at the root; on other ranks the contents become undefined.
   Work reduce_async(const at::Tensor& tensor, int root, std::string what);
   Work broadcast_async(const at::Tensor& tensor, int root, std::string what);
   // `all` is [size, elements of tensor]: row r is the tensor of rank r.
@@ -92,7 +93,8 @@ class Communicator {
 
   const Traffic& traffic() const { return traffic_; }
 
-  // Checked and counted by the functions above; public for communicators that wrap another.
+  // Starts a request that the functions above have checked and counted. Public for communicators
+  // that wrap another.
   virtual Work start(Request request) = 0;
 
  protected:
@@ -104,7 +106,7 @@ class Communicator {
   Traffic traffic_;
 };
 
-// One rank alone: every operation is done at once.
+// A group of one rank: every operation is done at once.
 std::shared_ptr<Communicator> make_local_communicator();
 
 }  // namespace spdkfac

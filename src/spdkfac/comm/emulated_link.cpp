@@ -35,10 +35,10 @@ Work EmulatedLink::start(Request request) {
   const std::int64_t elements = request.tensor.defined() ? request.tensor.numel() : 0;
   const Seconds length = duration_(request.operation, elements);
   OperationSpan span;
-  span.begin = std::max(channel_free_, Clock::now());
+  span.begin = std::max(link_free_, Clock::now());
   span.end = span.begin +
              std::chrono::ceil<Clock::duration>(std::chrono::duration<double>(length.value()));
-  channel_free_ = span.end;
+  link_free_ = span.end;
   return Work(std::make_shared<EmulatedWork>(inner_->start(std::move(request)), span));
 }
 

@@ -11,10 +11,10 @@
 
 namespace spdkfac {
 
-// Lets another communicator do the work, but an operation ends only when it would have ended on a
-// slower link: a channel that carries one operation at a time, first in first out, each for the
-// time that `duration` gives. So one machine can stand for a rank of a cluster.
-// wait() sleeps on the host until then; span() is the time on the channel.
+// Passes every operation to another communicator, but lets it end only when it would have ended on
+// a slower link. The link carries one operation at a time, first in first out, each for the time
+// that `duration` returns, so one machine can stand in for a rank of a cluster.
+// wait() sleeps on the host until the end; span() is the time on the link.
 class EmulatedLink final : public Communicator {
  public:
   using Duration = std::function<Seconds(Operation operation, std::int64_t elements)>;
@@ -28,11 +28,11 @@ class EmulatedLink final : public Communicator {
  private:
   std::shared_ptr<Communicator> inner_;
   Duration duration_;
-  std::chrono::steady_clock::time_point channel_free_;
+  std::chrono::steady_clock::time_point link_free_;
 };
 
-// The same for tensors of `device`. On a GPU the channel is a stream of its own: an operation takes
-// its time there, from when its tensor is ready, and the host never waits.
+// The same for tensors on `device`. On a GPU the link is a separate stream: an operation occupies
+// it from when its tensor is ready, and the host never waits.
 std::shared_ptr<Communicator> make_emulated_link(std::shared_ptr<Communicator> inner,
                                                  EmulatedLink::Duration duration,
                                                  at::Device device);

@@ -11,11 +11,11 @@ namespace spdkfac {
 // Whether this program was built with NCCL.
 bool built_with_nccl();
 
-// The ranks of `bootstrap`, each with a GPU of its own; all of them call it. Operations run on a
-// stream of high priority behind what is queued on the current stream when they are started; wait()
-// lets the current stream wait, never the host. Barriers and tensors of the host go to `bootstrap`.
-// A peer that fails or does not answer within the timeout is a CommError at the next call.
-// Without NCCL in the build, or with two ranks on one GPU, a ConfigError.
+// The ranks of `bootstrap`, each with its own GPU; all ranks call it together. Operations run on a
+// high-priority stream, after the work that is queued on the current stream when they start. wait()
+// makes the current stream wait, never the host. Barriers and CPU tensors go to `bootstrap`.
+// After a rank has failed or has not answered within the timeout, the next call throws a CommError.
+// Throws a ConfigError in a build without NCCL, or when two ranks use the same GPU.
 std::shared_ptr<Communicator> make_nccl_communicator(std::shared_ptr<Communicator> bootstrap,
                                                      at::Device device,
                                                      const CommOptions& options = {});

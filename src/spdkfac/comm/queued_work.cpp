@@ -7,7 +7,7 @@
 
 #include "spdkfac/base/error.h"
 
-namespace spdkfac {
+namespace spdkfac::comm {
 
 void QueuedWork::wait() {
   std::unique_lock lock(mutex_);
@@ -46,4 +46,4 @@ void QueuedWork::fail(std::string message) {
   ended_.notify_all();
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::comm

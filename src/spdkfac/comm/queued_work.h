@@ -10,25 +10,25 @@
 
 #include "spdkfac/comm/communicator.h"
 
-namespace spdkfac {
+namespace spdkfac::comm {
 
-// An operation that another thread carries out. Thread-safe.
+// An operation that another thread executes. Thread-safe.
 class QueuedWork final : public Work::State {
  public:
   void wait() override;
   bool done() override;
   std::optional<OperationSpan> span() override;
 
-  // Ends it; one of them is called once. `arrived`: the result is on the device after this event.
+  // Exactly one of these is called, once. The result is on the device after the event `arrived`.
   void succeed(OperationSpan span, std::optional<c10::Event> arrived);
   void fail(std::string message);
 
  private:
   std::mutex mutex_;
   std::condition_variable ended_;
-  std::optional<OperationSpan> span_;   // when it has succeeded
-  std::optional<std::string> failure_;  // when it has failed
+  std::optional<OperationSpan> span_;   // set on success
+  std::optional<std::string> failure_;  // set on failure
   std::optional<c10::Event> arrived_;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::comm

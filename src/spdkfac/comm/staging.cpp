@@ -5,7 +5,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-namespace spdkfac {
+namespace spdkfac::comm {
 namespace {
 
 at::Tensor pinned_like(const at::Tensor& tensor) {
@@ -52,11 +52,11 @@ c10::Event Staging::put_back(const c10::Stream& side, int rank) {
     device_.output.copy_(host_.output, /*non_blocking=*/true);
   } else if (device_.operation == Operation::kAllReduce ||
              (device_.operation == Operation::kReduce) == (rank == device_.root)) {
-    device_.tensor.copy_(host_.tensor, /*non_blocking=*/true);  // else it is not the result
+    device_.tensor.copy_(host_.tensor, /*non_blocking=*/true);  // elsewhere the host has no result
   }
   c10::Event arrived(device_.tensor.device().type());
   arrived.record(side);
   return arrived;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::comm

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "spdkfac/base/trace.h"
+#include "spdkfac/base/category.h"
 #include "spdkfac/plan/cost_model.h"
 #include "spdkfac/plan/layer_spec.h"
 #include "spdkfac/plan/plan.h"

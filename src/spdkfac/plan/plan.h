@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "spdkfac/base/category.h"
 #include "spdkfac/base/factor_side.h"
 #include "spdkfac/base/json.h"
-#include "spdkfac/base/trace.h"
 #include "spdkfac/plan/layer_spec.h"
 #include "spdkfac/plan/plan_options.h"
 #include "spdkfac/plan/refresh_intervals.h"

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "spdkfac/base/json.h"
-#include "spdkfac/base/trace.h"
-#include "spdkfac/report/breakdown.h"
+#include "spdkfac/trace/breakdown.h"
+#include "spdkfac/trace/trace.h"
 
 namespace spdkfac {
 

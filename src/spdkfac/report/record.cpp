@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/report/record.h"
 
-#include <chrono>
 #include <thread>
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include "spdkfac/base/processor.h"
+#include "spdkfac/base/host.h"
 
 namespace spdkfac {
 namespace {
@@ -23,12 +21,11 @@ std::string host() {
 }  // namespace
 
 Json to_json(const RecordHead& head) {
-  const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   return {{"format", "spdkfac.record/1"},
           {"experiment", head.experiment},
           {"mode", kModes[static_cast<std::size_t>(head.mode)]},
           {"made",
-           {{"time", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now))},
+           {{"time", utc_stamp()},
             {"version", SPDKFAC_VERSION},
             {"commit", SPDKFAC_COMMIT},
             {"host", host()},

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "spdkfac/base/json.h"
-#include "spdkfac/base/trace.h"
+#include "spdkfac/trace/trace.h"
 
 namespace spdkfac {
 

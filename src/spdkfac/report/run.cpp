@@ -9,8 +9,8 @@
 
 #include "spdkfac/report/prediction.h"
 #include "spdkfac/report/record.h"
-#include "spdkfac/report/statistics.h"
 #include "spdkfac/report/table.h"
+#include "spdkfac/trace/statistics.h"
 
 namespace spdkfac {
 namespace {
@@ -23,7 +23,7 @@ Json to_json(const RunTimes& times) {
   if (times.samples.empty()) {
     json["iteration"] = times.iteration.value();
   } else {
-    const Interval interval = median_interval(times.samples);
+    const ConfidenceInterval interval = median_interval(times.samples);
     json["samples"] = times.samples;
     json["median"] = times.iteration.value();
     json["low"] = interval.low;
@@ -52,7 +52,7 @@ std::string both(const Run& run, const std::function<Seconds(const RunTimes&)>& 
 
 std::string interval_text(const Run& run) {
   if (!run.measured) return "";
-  const Interval interval = median_interval(run.measured->samples);
+  const ConfidenceInterval interval = median_interval(run.measured->samples);
   return fmt::format("{} to {}", ms(interval.low), ms(interval.high));
 }
 

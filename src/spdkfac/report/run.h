@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "spdkfac/base/json.h"
-#include "spdkfac/base/trace.h"
 #include "spdkfac/plan/plan.h"
+#include "spdkfac/trace/trace.h"
 
 namespace spdkfac {
 

@@ -3,67 +3,51 @@
 
 #include <array>
 #include <cstddef>
-#include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
-#include "spdkfac/kfac/inverse_batch.h"
-#include "spdkfac/kfac/precondition_batch.h"
-#include "spdkfac/runtime/event_log.h"
+#include "spdkfac/runtime/batch_cache.h"
+#include "spdkfac/runtime/factor_id.h"
+#include "spdkfac/runtime/incidents.h"
 #include "spdkfac/runtime/kfac_counters.h"
-#include "spdkfac/runtime/layer_profile.h"
 #include "spdkfac/runtime/layer_state.h"
-#include "spdkfac/runtime/step_trace.h"
+#include "spdkfac/runtime/step_recorder.h"
 
 namespace spdkfac {
 
-// A factor of one of the layers.
-struct FactorId {
-  std::size_t layer = 0;
-  FactorSide side = FactorSide::kA;
-  bool operator==(const FactorId&) const = default;
-};
-
-// What this rank knows of all layers, and the arithmetic on it: captured calls to factors, factors
-// to averages, averages to inverses, gradients to preconditioned ones. Who does what, and when, is
-// decided elsewhere.
+// The states of all layers on this rank, and the arithmetic on them: captured calls to factors,
+// factors to averages, averages to inverses, gradients to preconditioned ones. Who does what, and
+// when, is decided elsewhere.
 class FactorBank {
  public:
-  // `place` ends messages of the log: " on rank 3", or nothing.
   FactorBank(const std::vector<TrackedLayer>& layers, const KfacOptions& options,
-             std::shared_ptr<spdlog::logger> logger, StepTrace& trace, std::string place);
+             Incidents& incidents, StepRecorder& recorder);
 
   std::size_t size() const { return states_.size(); }
   LayerState& state(std::size_t layer) { return states_[layer]; }
   const LayerState& state(std::size_t layer) const { return states_[layer]; }
-  KfacCounters& counters() { return counters_; }
-  EventLog& events() { return events_; }
-  // Measures what factors take, from now on; null: no more.
-  void set_profile(LayerProfile* profile) { profile_ = profile; }
+  const std::string& name(std::size_t layer) const { return states_[layer].layer().name; }
 
-  // A call of a layer and the gradient of its output become part of this batch's factors, at once
-  // or, when held, in add_held().
+  // A call of a layer, and the gradient of its output, become part of this batch's factors: at
+  // once, or in add_deferred(). on_call returns the pass, for on_gradient.
   std::int64_t on_call(std::size_t layer, const LayerUse& use, const at::Tensor& input,
-                       const at::Tensor& output, bool hold);
+                       const at::Tensor& output, bool defer);
   void on_gradient(std::size_t layer, const LayerUse& use, const at::Tensor& gradient,
-                   std::int64_t pass, bool hold);
-  void add_held(FactorId id);
+                   std::int64_t pass, bool defer);
+  void add_deferred(FactorId id);
   void clear();
 
-  // This batch's factors as packed triangles, those of a message at once; NaN where one was not
-  // captured, so that no rank takes it in.
   struct Packed {
     FactorId id;
     at::Tensor triangles;
   };
-  // `profiled`: their time counts as that of the last one, where packing is part of factor times.
-  void pack(const std::vector<Packed>& factors, bool profiled);
+  // This batch's factors as packed triangles, those of a message at once; NaN where one was not
+  // captured, so that no rank takes it in. `timed`: packing is a part of factor times, and counts
+  // as that of the last factor.
+  void pack(const std::vector<Packed>& factors, bool timed);
   // Averages in this batch's factors, or the sum of those of `world` ranks.
   void average(const std::vector<FactorId>& ids);
   void average_packed(const std::vector<Packed>& factors, int world);
-  // Says once that a layer with a gradient was not captured.
-  void note_missing(std::size_t layer);
 
   using DampingPair = std::pair<at::Tensor, at::Tensor>;
   // What the diagonals of both factors get, [groups] each; of many layers at once, because one by
@@ -78,7 +62,7 @@ class FactorBank {
   // Side by side where the device can, else in this order.
   void invert(const std::vector<Inversion>& inversions);
   // Both factors of all these layers, side by side where the device can.
-  void invert_all(std::vector<std::size_t> layers);
+  void invert_all(const std::vector<std::size_t>& layers);
 
   // Replaces the gradients of a layer and returns ⟨V, ∇W⟩, 0-d; or those of several layers and
   // returns such values whose sum counts.
@@ -88,58 +72,27 @@ class FactorBank {
   KfacMemory memory() const;
 
  private:
-  struct Held {
-    LayerUse use;
-    at::Tensor tensor;
-  };
   FactorState& factor(FactorId id) { return states_[id.layer].factor(id.side); }
   const FactorState& factor(FactorId id) const { return states_[id.layer].factor(id.side); }
-  void add(FactorId id, const Held& call);
   double scale_of(FactorId id) const;
   void add_to_averages(const std::vector<FactorId>& ids,
                        const std::vector<RunningAverage::Addition>& additions);
-  // `finite` has an element for each factor.
   void note_averages(const std::vector<FactorId>& ids, const at::Tensor& finite);
-  // `failures` and `kept` have elements for each group of each factor.
-  void note_inverses(const std::vector<FactorId>& ids, const at::Tensor& failures,
-                     const at::Tensor& kept);
+  std::vector<Incidents::Factor> described(const std::vector<FactorId>& ids) const;
   // Of the factors A, then G, of these layers, for all groups.
   DampingPair joined_dampings(const std::vector<std::size_t>& layers) const;
   void invert_together(const std::vector<FactorId>& ids, const at::Tensor& dampings);
-  std::vector<LayerProfile::Inverted> parts_by_arithmetic(const std::vector<FactorId>& ids);
-  // The batch of these factors on a GPU, made when it is first asked for or they have moved.
-  InverseBatch& batch_of(const std::vector<FactorId>& ids);
-  // The same for gradients of these layers.
-  PreconditionBatch& gradients_of(const std::vector<std::size_t>& layers);
+  std::vector<StepEvent::Share> shares_by_arithmetic(const std::vector<FactorId>& ids) const;
+  at::Tensor precondition_together(const std::vector<std::size_t>& layers);
   bool goes_together(std::size_t layer) const;
-  std::string text_of(FactorId id) const;
-  // For inverses and what they are multiplied with.
-  Precision solving_precision() const;
   std::array<at::Tensor, 3> scratch(at::IntArrayRef shape, const at::TensorOptions& options);
 
   const KfacOptions& options_;
-  std::shared_ptr<spdlog::logger> logger_;
-  StepTrace& trace_;
-  const std::string place_;
-  KfacCounters counters_;
-  EventLog events_;
+  Incidents& incidents_;
+  StepRecorder& recorder_;
   std::vector<LayerState> states_;
-  std::array<std::vector<std::vector<Held>>, 2> held_;  // by side, then by layer
-  std::vector<bool> missing_said_;
   std::array<at::Tensor, 3> scratch_;  // that all layers share, one after the other
-  struct KnownBatch {
-    std::vector<FactorId> ids;
-    std::vector<const void*> places;
-    InverseBatch batch;
-  };
-  std::vector<KnownBatch> batches_;
-  struct KnownGradients {
-    std::vector<std::size_t> layers;
-    std::vector<const void*> places;
-    PreconditionBatch batch;
-  };
-  std::optional<KnownGradients> gradients_;
-  LayerProfile* profile_ = nullptr;
+  BatchCache batches_;
 };
 
 }  // namespace spdkfac

@@ -11,8 +11,8 @@
 namespace spdkfac {
 
 // Tells when autograd has finished the gradient of a parameter in a backward pass, on the thread of
-// that pass. Parameters keep their hooks for life; without the owner they do nothing. What the
-// callback throws reaches the caller of backward(). A parameter can have one owner at a time.
+// that pass, until destruction, which removes the hooks. What the callback throws reaches the
+// caller of backward(). A parameter can have one owner at a time.
 class GradientHooks {
  public:
   using Callback = std::function<void(std::size_t parameter)>;

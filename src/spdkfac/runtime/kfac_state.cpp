@@ -15,12 +15,11 @@ constexpr const char* kStateFormat = "spdkfac.kfac-state/1";
 
 }  // namespace
 
-void save_state(torch::serialize::OutputArchive& archive, FactorBank& bank,
-                const KfacOptions& options) {
+void save_state(torch::serialize::OutputArchive& archive, const FactorBank& bank,
+                const KfacCounters& counters, const KfacOptions& options) {
   archive.write("format", c10::IValue(std::string(kStateFormat)));
   archive.write("options", c10::IValue(digest(options)));
   archive.write("layers", c10::IValue(static_cast<std::int64_t>(bank.size())));
-  const KfacCounters& counters = bank.counters();
   const std::vector<std::int64_t> values = {counters.steps,
                                             counters.factor_updates,
                                             counters.inverse_updates,
@@ -38,8 +37,8 @@ void save_state(torch::serialize::OutputArchive& archive, FactorBank& bank,
   }
 }
 
-void load_state(torch::serialize::InputArchive& archive, FactorBank& bank,
-                const KfacOptions& options) {
+KfacCounters load_state(torch::serialize::InputArchive& archive, FactorBank& bank,
+                        const KfacOptions& options) {
   const c10::NoGradGuard no_grad;
   c10::IValue value;
   if (!archive.try_read("format", value) || value.toStringRef() != kStateFormat) {
@@ -73,8 +72,7 @@ void load_state(torch::serialize::InputArchive& archive, FactorBank& bank,
   const std::vector<std::int64_t> values = value.toIntVector();
   if (values.size() != 8)
     throw ConfigError("kfac state: counters are missing; load what save() wrote");
-  bank.counters() = {values[0], values[1], values[2], values[3],
-                     values[4], values[5], values[6], values[7]};
+  return {values[0], values[1], values[2], values[3], values[4], values[5], values[6], values[7]};
 }
 
 }  // namespace spdkfac

@@ -9,9 +9,10 @@ namespace spdkfac {
 
 // Everything of all layers that later steps depend on. Loading checks that the state is one of this
 // model and of options that compute the same; if not, a ConfigError says what differs.
-void save_state(torch::serialize::OutputArchive& archive, FactorBank& bank,
-                const KfacOptions& options);
-void load_state(torch::serialize::InputArchive& archive, FactorBank& bank,
-                const KfacOptions& options);
+void save_state(torch::serialize::OutputArchive& archive, const FactorBank& bank,
+                const KfacCounters& counters, const KfacOptions& options);
+// Returns the counters.
+KfacCounters load_state(torch::serialize::InputArchive& archive, FactorBank& bank,
+                        const KfacOptions& options);
 
 }  // namespace spdkfac

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/runtime/layer_state.h"
 
+#include <utility>
+
 #include <torch/serialize/input-archive.h>
 #include <torch/serialize/output-archive.h>
 #include <torch/types.h>
@@ -96,7 +98,8 @@ void LayerState::keep(FactorSide side, bool average, bool inverse) {
   if (inverse && !state.inverse) state.inverse.emplace(groups, state.dim(), state.sum.options());
 }
 
-std::int64_t LayerState::begin_call(const LayerUse& use, const at::Tensor& output) {
+std::int64_t LayerState::add_call(const LayerUse& use, const at::Tensor& input,
+                                  const at::Tensor& output, bool defer) {
   make_ready(use.groups());
   const bool same_pass = a_->examples > 0 && gradient_pass_ != pass_ && !last_call_.expired();
   if (!same_pass) {
@@ -104,36 +107,54 @@ std::int64_t LayerState::begin_call(const LayerUse& use, const at::Tensor& outpu
     a_->examples += use.examples;
   }
   last_call_ = output.grad_fn();
+  const Call call{use, input.detach()};
+  if (defer) {
+    deferred(FactorSide::kA).push_back(call);
+  } else {
+    add(FactorSide::kA, call);
+  }
   return pass_;
 }
 
-void LayerState::begin_gradient(const LayerUse& use, std::int64_t pass) {
-  if (gradient_pass_ == pass) return;
-  gradient_pass_ = pass;
-  g_->examples += use.examples;
+void LayerState::add_gradient(const LayerUse& use, const at::Tensor& gradient, std::int64_t pass,
+                              bool defer) {
+  if (gradient_pass_ != pass) {
+    gradient_pass_ = pass;
+    g_->examples += use.examples;
+  }
+  const Call call{use, gradient.detach()};
+  if (defer) {
+    deferred(FactorSide::kG).push_back(call);
+  } else {
+    add(FactorSide::kG, call);
+  }
 }
 
-void LayerState::add_input(const LayerUse& use, const at::Tensor& input) {
-  add_input_products(input, use, position_scale(options_->convention, FactorSide::kA, use),
-                     options_->patch_memory, a_->sum, /*overwrite=*/!a_->summed);
-  a_->summed = true;
+void LayerState::add_deferred(FactorSide side) {
+  for (const Call& call : std::exchange(deferred(side), {})) add(side, call);
 }
 
-void LayerState::add_gradient(const LayerUse& use, const at::Tensor& gradient) {
-  add_gradient_products(gradient, use, position_scale(options_->convention, FactorSide::kG, use),
-                        options_->patch_memory, g_->sum, /*overwrite=*/!g_->summed);
-  g_->summed = true;
+void LayerState::add(FactorSide side, const Call& call) {
+  FactorState& state = factor(side);
+  const double scale = position_scale(options_->convention, side, call.use);
+  const auto multiply = side == FactorSide::kA ? add_input_products : add_gradient_products;
+  multiply(call.tensor, call.use, scale, options_->patch_memory, state.sum,
+           /*overwrite=*/!state.summed);
+  state.summed = true;
 }
 
 void LayerState::clear() {
+  for (std::vector<Call>& calls : deferred_) calls.clear();
   if (!ready()) return;
   a_->clear();
   g_->clear();
 }
 
 void LayerState::save(torch::serialize::OutputArchive& archive) const {
-  archive.write("ready", c10::IValue(ready()));
-  if (!ready()) return;
+  // A layer that was called but never averaged starts as one that was not.
+  const bool kept = has_averages() && has_inverses();
+  archive.write("ready", c10::IValue(kept));
+  if (!kept) return;
   archive.write("groups", c10::IValue(a_->sum.size(0)));
   archive.write("stale", c10::IValue(stale));
   save_factor(archive, "a", *a_);

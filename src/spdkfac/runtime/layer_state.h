@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -41,17 +42,21 @@ class LayerState {
   FactorState& factor(FactorSide side) { return side == FactorSide::kA ? *a_ : *g_; }
   const FactorState& factor(FactorSide side) const { return side == FactorSide::kA ? *a_ : *g_; }
 
-  // Whether this rank keeps the running average and the inverse; they start anew when it did not.
+  // Whether this rank keeps the running average and the inverse. What it did not keep starts
+  // afresh.
   void keep(FactorSide side, bool average, bool inverse);
+  bool has_averages() const { return ready() && a_->average && g_->average; }
   bool has_inverses() const { return ready() && a_->inverse && g_->inverse; }
 
-  // A call of the layer. Calls before the first gradient belong to one pass over the same examples;
-  // an earlier call whose graph is gone does not. Returns the pass, for begin_gradient.
-  std::int64_t begin_call(const LayerUse& use, const at::Tensor& output);
-  void begin_gradient(const LayerUse& use, std::int64_t pass);
-  // What a call adds to this batch's factors, at once or later.
-  void add_input(const LayerUse& use, const at::Tensor& input);
-  void add_gradient(const LayerUse& use, const at::Tensor& gradient);
+  // A call of the layer adds to this batch's A, and the gradient of its output to G: at once, or,
+  // when deferred, in add_deferred(). Calls before the first gradient belong to one pass over the
+  // same examples; an earlier call whose graph is gone does not. add_call returns the pass, for the
+  // gradient of that call.
+  std::int64_t add_call(const LayerUse& use, const at::Tensor& input, const at::Tensor& output,
+                        bool defer);
+  void add_gradient(const LayerUse& use, const at::Tensor& gradient, std::int64_t pass, bool defer);
+  bool has_deferred(FactorSide side) const { return !deferred(side).empty(); }
+  void add_deferred(FactorSide side);
 
   // Whether inputs and gradients came in since clear().
   bool captured() const { return ready() && a_->summed && g_->summed; }
@@ -60,12 +65,21 @@ class LayerState {
   // Whether the averages changed since the inverses were made.
   bool stale = false;
 
-  // Both averages and inverses must be there, here or in the archive.
   void save(torch::serialize::OutputArchive& archive) const;
   void load(torch::serialize::InputArchive& archive);
 
  private:
+  // A call whose input, or whose output's gradient, is yet to be multiplied.
+  struct Call {
+    LayerUse use;
+    at::Tensor tensor;
+  };
   void make_ready(std::int64_t groups);
+  void add(FactorSide side, const Call& call);
+  std::vector<Call>& deferred(FactorSide side) { return deferred_[side == FactorSide::kA ? 0 : 1]; }
+  const std::vector<Call>& deferred(FactorSide side) const {
+    return deferred_[side == FactorSide::kA ? 0 : 1];
+  }
 
   TrackedLayer layer_;
   const KfacOptions* options_;
@@ -74,6 +88,7 @@ class LayerState {
   std::int64_t pass_ = 0;           // of the latest call
   std::int64_t gradient_pass_ = 0;  // whose examples G has counted
   std::weak_ptr<torch::autograd::Node> last_call_;
+  std::array<std::vector<Call>, 2> deferred_;  // by side
 };
 
 }  // namespace spdkfac

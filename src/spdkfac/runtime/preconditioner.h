@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -10,12 +9,11 @@
 #include <torch/nn/module.h>
 #include <torch/serialize/archive.h>
 
-#include "spdkfac/base/trace.h"
 #include "spdkfac/runtime/distribution.h"
 #include "spdkfac/runtime/kfac_counters.h"
 #include "spdkfac/runtime/kfac_options.h"
-#include "spdkfac/runtime/timed_steps.h"
 #include "spdkfac/runtime/tracked_layer.h"
+#include "spdkfac/trace/trace.h"
 
 namespace spdlog {
 class logger;
@@ -69,11 +67,6 @@ class Preconditioner {
   // be divided by the caller before step().
   void set_loss_scale(std::function<at::Tensor()> scale);
 
-  // For steps that are recorded (recorded_steps.h): the kind of the coming one, and that one of the
-  // kind was replayed instead of calling step().
-  StepKind coming_step() const;
-  void count_replayed_step();
-
   // Forgets what was captured since the last step, for a batch that is not to count.
   void discard();
 
@@ -84,21 +77,11 @@ class Preconditioner {
   int ranks() const;
   const std::vector<TrackedLayer>& layers() const;
   const KfacOptions& options() const;
-  // The plan of a kind of step that ranks follow now; none before the first step, or alone.
+  // The plan of a kind of step that is followed now; none before the first step. One rank has a
+  // plan without messages.
   std::optional<Plan> plan(StepKind kind = StepKind::kFull) const;
-  // The layers that the plan is for, with measured times once there are some.
+  // The layers that the plan is for, with measured times once there are some; empty on one rank.
   const ModelSpec& model() const;
-  // With several ranks, between steps: whether layers are timed in the coming ones, as in those
-  // before the plan is made again. Messages wait meanwhile, so such steps are slower.
-  void time_layers(bool on);
-  // What they took in these steps; all ranks call it.
-  TimedSteps timed_steps();
-  // What the last step did, with options.trace: everything since the step before, or since
-  // start_trace().
-  void start_trace();
-  Trace trace();
-  // When that began, on this host's clock.
-  std::chrono::steady_clock::time_point trace_begin() const;
 
   // Everything that the next steps depend on. A state of another model or of other options is a
   // ConfigError that says what differs; one of another number of ranks is as good as any. With
@@ -107,6 +90,8 @@ class Preconditioner {
   void load(torch::serialize::InputArchive& archive);
 
  private:
+  friend class GraphSteps;  // graph_steps.h
+  friend class StepMeter;   // step_meter.h
   class Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -2,88 +2,67 @@
 #include "spdkfac/runtime/step_trace.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
-
-#include <fmt/format.h>
+#include <vector>
 
 namespace spdkfac {
-
-void StepTrace::next_step(at::Device device) {
-  if (!enabled_) return;
-  if (current_.begin) {
-    current_.end = TimeMark::now(device);
-    finished_ = std::exchange(current_, Step{});
-  }
-  current_.begin = TimeMark::now(device);
-}
-
-void StepTrace::restart(at::Device device) {
-  if (!enabled_) return;
-  current_ = Step{};
-  current_.begin = TimeMark::now(device);
-}
-
-void StepTrace::passes_end(at::Device device) {
-  if (enabled_ && current_.begin) current_.passes_end = TimeMark::now(device);
-}
-
-StepTrace::Span::Span(StepTrace& trace, Category category, const char* what,
-                      const std::string& name, at::Device device)
-    : trace_(trace.enabled_ && trace.current_.begin ? &trace : nullptr), device_(device) {
-  if (!trace_) return;
-  trace_->current_.events.push_back(
-      {category, name.empty() ? std::string(what) : fmt::format("{} {}", what, name),
-       TimeMark::now(device), TimeMark{}});
-}
-
-void StepTrace::Span::set_idle() {
-  if (trace_) trace_->current_.events.back().idle = true;
-}
-
-StepTrace::Span::~Span() {
-  if (trace_ && !trace_->current_.events.empty())
-    trace_->current_.events.back().end = TimeMark::now(device_);
-}
-
-void StepTrace::add_channel(Category category, const std::string& name, std::int64_t elements,
-                            const std::optional<OperationSpan>& span) {
-  if (enabled_ && span && current_.begin) {
-    current_.channel.push_back({category, name, elements, *span});
-  }
-}
+namespace {
 
 // In order of time; those that share the channel for a while are cut, for a lane holds one at a
-// time.
-void StepTrace::add_channel_events(Trace& trace) const {
-  std::vector<ChannelEvent> channel = finished_.channel;
-  std::stable_sort(channel.begin(), channel.end(),
-                   [](const ChannelEvent& left, const ChannelEvent& right) {
-                     return left.span.begin < right.span.begin;
-                   });
+// time. Back ends that do not measure their operations add none.
+void add_messages(const StepEvents& step, Trace& trace) {
+  std::vector<std::pair<OperationSpan, const MessageEvent*>> channel;
+  for (const MessageEvent& message : step.messages) {
+    if (const auto span = message.work.span()) channel.emplace_back(*span, &message);
+  }
+  std::stable_sort(channel.begin(), channel.end(), [](const auto& left, const auto& right) {
+    return left.first.begin < right.first.begin;
+  });
   const auto seconds = [&](std::chrono::steady_clock::time_point time) {
-    return Seconds(std::chrono::duration<double>(time - finished_.begin->time).count());
+    return Seconds(std::chrono::duration<double>(time - step.begin.time).count());
   };
   Seconds now(0);
-  for (const ChannelEvent& event : channel) {
-    const Seconds start = std::max(now, seconds(event.span.begin));
-    const Seconds end = std::max(start, seconds(event.span.end));
+  for (const auto& [span, message] : channel) {
+    const Seconds start = std::max(now, seconds(span.begin));
+    const Seconds end = std::max(start, seconds(span.end));
     trace.add({.rank = 0,
-               .name = trace.intern(event.name),
+               .name = trace.intern(message->name),
                .lane = Lane::kChannel,
-               .category = event.category,
+               .category = message->category,
                .start = start,
                .duration = end - start,
-               .elements = event.elements});
+               .elements = message->elements});
     now = end;
   }
 }
 
-Trace StepTrace::trace() const {
+}  // namespace
+
+Category category_of(StepPart part) {
+  switch (part) {
+    case StepPart::kFactor:
+    case StepPart::kPack:
+    case StepPart::kAverage:
+      return Category::kFactorComp;
+    case StepPart::kInverse:
+    case StepPart::kUnpack:
+      return Category::kInverseComp;
+    case StepPart::kPrecondition:
+    case StepPart::kClip:
+      return Category::kPrecondition;
+    case StepPart::kVisit:
+    case StepPart::kWait:
+      return Category::kForwardBackward;
+  }
+  return Category::kForwardBackward;
+}
+
+Trace trace_of(const StepEvents& step) {
   Trace trace(1);
-  if (!finished_.begin || !finished_.end) return trace;
-  const Seconds end = TimeMark::between(*finished_.begin, *finished_.end);
+  const Seconds end = TimeMark::between(step.begin, step.end);
   const Seconds passes_end =
-      finished_.passes_end ? TimeMark::between(*finished_.begin, *finished_.passes_end) : end;
+      step.passes_end ? TimeMark::between(step.begin, *step.passes_end) : end;
   Seconds now(0);
   const auto fill = [&](Seconds until, const char* name, Category category) {
     if (until <= now) return;
@@ -98,26 +77,27 @@ Trace StepTrace::trace() const {
   const auto fill_passes = [&](Seconds until) {
     fill(until, "forward, backward, update", Category::kForwardBackward);
   };
-  for (const Event& event : finished_.events) {
-    const Seconds start = TimeMark::between(*finished_.begin, event.begin);
+  for (const StepEvent& event : step.parts) {
+    if (event.part == StepPart::kVisit) continue;
+    const Seconds start = TimeMark::between(step.begin, event.begin);
     const Seconds duration = TimeMark::between(event.begin, event.end);
-    if (event.idle) {  // before it gradients may have been copied
+    if (event.part == StepPart::kWait) {  // before it gradients may have been copied
       fill_passes(start);
       now = start + duration;
       continue;
     }
     fill_passes(std::min(start, passes_end));
-    fill(start, "prepare", event.category);
+    fill(start, "prepare", category_of(event.part));
     now = start + duration;
     trace.add({.rank = 0,
                .name = trace.intern(event.name),
                .lane = Lane::kCompute,
-               .category = event.category,
+               .category = category_of(event.part),
                .start = start,
                .duration = duration});
   }
   fill_passes(end);
-  add_channel_events(trace);
+  add_messages(step, trace);
   return trace;
 }
 

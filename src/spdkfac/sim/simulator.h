@@ -5,10 +5,10 @@
 #include <map>
 #include <vector>
 
-#include "spdkfac/base/trace.h"
 #include "spdkfac/plan/cost_model.h"
 #include "spdkfac/plan/layer_spec.h"
 #include "spdkfac/plan/plan.h"
+#include "spdkfac/trace/trace.h"
 
 namespace spdkfac {
 

@@ -13,11 +13,12 @@
 
 #include "spdkfac/base/error.h"
 #include "spdkfac/comm/c10d.h"
+#include "spdkfac/comm/signature.h"
 
 namespace spdkfac {
 namespace {
 
-// The first failure of a communicator: all later operations end with it.
+// The first failure of a communicator; every later operation fails with it.
 class Failure {
  public:
   void check() const {
@@ -26,13 +27,13 @@ class Failure {
   [[noreturn]] void fail(const std::string& place, std::string cause) {
     cause.erase(std::min(cause.find('\n'), cause.size()));
     message_ = fmt::format(
-        "c10d: {} failed ({}); a process is dead, silent or went another way: look at the output "
-        "of the others",
+        "c10d: {} failed ({}); another rank died, stopped, or called a different collective: check "
+        "the output of the other ranks",
         place, cause);
     throw CommError(message_);
   }
 
-  // Runs what may fail; `place` names it.
+  // Runs `body`, and turns its exceptions into a CommError that names `place`.
   template <class Body>
   auto guarded(const std::string& place, const Body& body) {
     check();
@@ -54,7 +55,7 @@ class C10dWork final : public Work::State {
   C10dWork(c10::intrusive_ptr<c10d::Work> work, std::shared_ptr<Failure> failure, std::string place)
       : work_(std::move(work)), failure_(std::move(failure)), place_(std::move(place)) {}
 
-  // When it is done `from` is to be in `to`.
+  // Copies `from` to `to` when the operation is done.
   void copy_back(at::Tensor from, at::Tensor to) { copies_.emplace_back(from, to); }
 
   void wait() override {
@@ -83,15 +84,11 @@ class C10dCommunicator final : public Communicator {
   int size() const override { return group_->getSize(); }
 
   Work start(Request request) override {
-    if (request.operation == Operation::kBarrier) {
-      request.operation = Operation::kAllReduce;
-      request.tensor = at::zeros({1}, at::kDouble);
-    }
+    const std::string place = comm::place_of(request, rank(), size());
+    if (request.operation == Operation::kBarrier) request.tensor = at::zeros({1}, at::kDouble);
     const Request here = request;
     request.tensor = taken(here.tensor);
     if (here.output.defined()) request.output = taken(here.output);
-    const std::string place = fmt::format(
-        "{} '{}' on rank {} of {}", operation_name(here.operation), here.what, rank(), size());
     auto work = std::make_shared<C10dWork>(
         failure_->guarded(place, [&] { return launch(request); }), failure_, place);
     if (here.output.defined()) {
@@ -103,7 +100,7 @@ class C10dCommunicator final : public Communicator {
   }
 
  private:
-  // The tensor where the group takes it.
+  // The tensor on a device that the group supports.
   at::Tensor taken(const at::Tensor& tensor) const {
     for (const c10::Device& device : group_->getDeviceTypes()) {
       if (device.type() == tensor.device().type()) return tensor;

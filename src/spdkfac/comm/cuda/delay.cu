@@ -3,7 +3,7 @@
 
 #include "spdkfac/comm/cuda/delay.h"
 
-namespace spdkfac {
+namespace spdkfac::comm {
 namespace {
 
 __device__ std::uint64_t nanoseconds() {
@@ -24,4 +24,4 @@ void delay_on_stream(cudaStream_t stream, Seconds time) {
   if (nanoseconds >= 1) wait_for<<<1, 1, 0, stream>>>(static_cast<std::uint64_t>(nanoseconds));
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::comm

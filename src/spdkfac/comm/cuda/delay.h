@@ -5,9 +5,9 @@
 
 #include "spdkfac/base/units.h"
 
-namespace spdkfac {
+namespace spdkfac::comm {
 
-// Keeps the stream busy for the time, by the GPU's clock, with one thread.
+// Keeps the stream busy for this time, by the GPU's clock, with one GPU thread.
 void delay_on_stream(cudaStream_t stream, Seconds time);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::comm

@@ -15,7 +15,7 @@ namespace {
 
 class StreamWork final : public Work::State {
  public:
-  explicit StreamWork(std::shared_ptr<const GpuClock> clock) : clock_(std::move(clock)) {}
+  explicit StreamWork(std::shared_ptr<const comm::GpuClock> clock) : clock_(std::move(clock)) {}
 
   void wait() override { end.block(c10::cuda::getCurrentCUDAStream().unwrap()); }
   bool done() override { return end.query(); }
@@ -24,14 +24,14 @@ class StreamWork final : public Work::State {
     return OperationSpan{(*clock_)(begin), (*clock_)(end)};
   }
 
-  c10::Event begin = GpuClock::event();
-  c10::Event end = GpuClock::event();
+  c10::Event begin = comm::GpuClock::event();
+  c10::Event end = comm::GpuClock::event();
 
  private:
-  std::shared_ptr<const GpuClock> clock_;
+  std::shared_ptr<const comm::GpuClock> clock_;
 };
 
-// The channel is a stream: an operation begins there when its tensor is ready and those before it
+// The link is a stream: an operation begins when its tensor is ready and the previous operations
 // have ended, and the host never waits.
 class EmulatedStream final : public Communicator {
  public:
@@ -40,7 +40,7 @@ class EmulatedStream final : public Communicator {
       : inner_(std::move(inner)),
         duration_(std::move(duration)),
         stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device.index())),
-        clock_(std::make_shared<GpuClock>(stream_)) {}
+        clock_(std::make_shared<comm::GpuClock>(stream_)) {}
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
@@ -59,7 +59,7 @@ class EmulatedStream final : public Communicator {
     const c10::cuda::CUDAStreamGuard guard(stream_);
     work->begin.record(stream_.unwrap());
     inner_->start(std::move(request)).wait();
-    delay_on_stream(stream_.stream(), length);
+    comm::delay_on_stream(stream_.stream(), length);
     work->end.record(stream_.unwrap());
     return Work(std::move(work));
   }
@@ -68,7 +68,7 @@ class EmulatedStream final : public Communicator {
   std::shared_ptr<Communicator> inner_;
   EmulatedLink::Duration duration_;
   c10::cuda::CUDAStream stream_;
-  std::shared_ptr<const GpuClock> clock_;
+  std::shared_ptr<const comm::GpuClock> clock_;
 };
 
 }  // namespace

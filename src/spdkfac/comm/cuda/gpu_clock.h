@@ -6,15 +6,15 @@
 #include <c10/core/Event.h>
 #include <c10/cuda/CUDAStream.h>
 
-namespace spdkfac {
+namespace spdkfac::comm {
 
-// Moments of a GPU on the host's clock. Events must have been recorded with times, and have
-// happened.
+// Converts events of a GPU to the host's clock. The events must have timing enabled and must be
+// complete.
 class GpuClock {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Waits for the stream, once.
+  // Waits for the stream.
   explicit GpuClock(c10::cuda::CUDAStream stream) {
     stream.synchronize();
     zero_.record(stream.unwrap());
@@ -34,4 +34,4 @@ class GpuClock {
   Clock::time_point zero_time_;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::comm

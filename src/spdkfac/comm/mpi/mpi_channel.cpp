@@ -16,28 +16,28 @@
 
 #include "spdkfac/base/error.h"
 
-namespace spdkfac {
+namespace spdkfac::comm {
 namespace {
 
-// Small operations wait for each other's messages, not for the link: started together, eight of
-// 64 KiB take about as long as one. More than a mebibyte keeps the link busy alone.
+// Small operations wait for latency, not bandwidth: eight of 64 KiB started together take about as
+// long as one. A single operation of more than a mebibyte keeps the link busy.
 constexpr std::size_t kMaxOutstanding = 8;
 constexpr Bytes kMaxOutstandingBytes = kMebibyte;
-// More than can be outstanding, and as many as any MPI has.
+// More than can be outstanding, and no more than every MPI supports.
 constexpr std::int64_t kTags = 32768;
 
-// Between two polls the thread sleeps, longer each time as long as nothing happens: the first are
-// for small operations, which end soon, the last for those that wait for another rank. Polls every
-// 100 µs take a fifth of what a core computes, so when nothing has happened for some time they are
-// fewer: late by this part of that time, at most.
+// The thread sleeps between polls, and longer each time while nothing happens: short pauses are for
+// small operations, which end soon, and long ones for operations that wait for another rank.
+// Polling every 100 µs costs a fifth of a core, so after a longer idle time the thread polls less
+// often; it notices an end late by at most 1/kLatePart of that time.
 constexpr std::chrono::microseconds kShortestPause{5};
 constexpr std::chrono::microseconds kLongPause{100};
 constexpr std::chrono::microseconds kLongestPause{400};
 constexpr int kLatePart = 8;
-// A poll that takes longer has moved data: there is more to do.
+// A poll that takes longer than this has moved data, so the next one follows soon.
 constexpr std::chrono::microseconds kIdlePoll{10};
 
-// The kernel may prolong a sleep by 50 µs to save wake-ups, unless told otherwise.
+// By default the kernel may extend a sleep by 50 µs to save wake-ups.
 void sleep_exactly() {
 #ifdef __linux__
   prctl(PR_SET_TIMERSLACK, 1000UL);
@@ -69,7 +69,7 @@ std::shared_ptr<Work::State> MpiChannel::submit(Request request) {
   {
     const std::lock_guard lock(mutex_);
     if (!failure_.empty()) throw CommError(failure_);
-    if (stopping_) throw CommError("mpi: the process ends; start operations before its exit");
+    if (stopping_) throw CommError("mpi: the process is exiting; start operations before its exit");
     queue_.push_back(std::move(entry));
   }
   wakeup_.notify_one();
@@ -93,16 +93,16 @@ void MpiChannel::run() {
     const at::NoGradGuard no_grad;
     sleep_exactly();
     while (take()) {
-      patience_.tick();
+      awake_.tick();
       advance();
-      check_patience();
+      check_timeouts();
     }
   } catch (const std::exception& error) {
     fail(error.what());
   }
 }
 
-// Takes from the queue what may be started; false when all is done and no more comes.
+// Takes what may be started from the queue; false when everything is done and no more will come.
 bool MpiChannel::take() {
   std::unique_lock lock(mutex_);
   if (outstanding_.empty()) {
@@ -113,7 +113,7 @@ bool MpiChannel::take() {
   if (outstanding_.empty() && queue_.empty()) return false;
   if (abandon_) {
     throw CommError(
-        fmt::format("mpi: rank {} of {} left with {} operations under way; an error in it says why",
+        fmt::format("mpi: rank {} of {} stopped with {} operations under way; see its first error",
                     world_.rank, world_.size, outstanding_.size() + queue_.size()));
   }
   while (!queue_.empty() && has_room()) {
@@ -125,7 +125,7 @@ bool MpiChannel::take() {
   return true;
 }
 
-// Whether the first of the queue may join those outstanding.
+// Whether the first operation of the queue may be started beside the outstanding ones.
 bool MpiChannel::has_room() const {
   if (outstanding_.empty()) return true;
   if (outstanding_.size() >= kMaxOutstanding) return false;
@@ -135,7 +135,7 @@ bool MpiChannel::has_room() const {
 }
 
 void MpiChannel::advance() {
-  bool in_turn = true;  // nothing overtakes an operation that still waits for the device
+  bool in_turn = true;  // no operation overtakes one that still waits for the device
   for (Entry& entry : outstanding_) {
     if (entry.operation) continue;
     if (entry.staging && !entry.staging->fetching()) {
@@ -163,7 +163,7 @@ void MpiChannel::advance() {
 
 void MpiChannel::start(Entry& entry) {
   entry.begin = Clock::now();
-  entry.patience_at_begin = patience_.now();
+  entry.awake_at_begin = awake_.now();
   entry.operation = std::make_unique<MpiOperation>(
       entry.staging ? entry.staging->on_host() : entry.request, world_, options_.max_piece_elements,
       static_cast<int>(started_++ % kTags));
@@ -176,15 +176,16 @@ void MpiChannel::succeed(Entry& entry) {
   entry.work->succeed(span, std::move(arrived));
 }
 
-void MpiChannel::check_patience() const {
+void MpiChannel::check_timeouts() const {
   for (const Entry& entry : outstanding_) {
     if (!entry.operation) return;
-    const Clock::duration waited = patience_.now() - entry.patience_at_begin;
+    const Clock::duration waited = awake_.now() - entry.awake_at_begin;
     if (waited <= options_.timeout) continue;
     throw CommError(fmt::format(
-        "mpi: {} has not ended after {:.1f} s; another rank is dead, stopped, or went another way: "
-        "look at its output, or give it a longer timeout than {:g} s",
-        place_of(entry.request, world_), seconds(waited), seconds(options_.timeout)));
+        "mpi: {} has not ended after {:.1f} s; another rank died, stopped, or called a different "
+        "collective: check the output of the other ranks, or set a timeout longer than {:g} s",
+        place_of(entry.request, world_.rank, world_.size), seconds(waited),
+        seconds(options_.timeout)));
   }
 }
 
@@ -197,9 +198,9 @@ void MpiChannel::fail(const std::string& message) {
   }
   for (Entry& entry : outstanding_) entry.work->fail(message);
   for (Entry& entry : never_started) entry.work->fail(message);
-  // MPI and other ranks may still write to these tensors.
+  // MPI may still read and write these tensors.
   static auto* const kept = new std::vector<std::deque<Entry>>;
   kept->push_back(std::move(outstanding_));
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::comm

@@ -9,57 +9,57 @@
 #include <string>
 #include <thread>
 
+#include "spdkfac/comm/awake_clock.h"
 #include "spdkfac/comm/mpi/mpi_operation.h"
 #include "spdkfac/comm/mpi/mpi_process.h"
-#include "spdkfac/comm/patience.h"
 #include "spdkfac/comm/queued_work.h"
 #include "spdkfac/comm/staging.h"
 
-namespace spdkfac {
+namespace spdkfac::comm {
 
-// The communication thread of a rank. It starts operations in the order in which they were
-// submitted, as nonblocking ones, and asks for their end at short intervals: several small ones at
-// once, a large one alone. With nothing to do it sleeps. submit() and stop() are for one thread.
+// The communication thread of a rank. It starts nonblocking operations in the order in which they
+// were submitted, several small ones at a time or one large one, and polls them at short intervals.
+// It sleeps when there is nothing to do. One thread at a time may call submit() and stop().
 //
-// When an operation fails or does not end in time, it and all others fail, and MPI is not called
-// again: requests on their way are left as they are, with their tensors, until the process ends.
+// When an operation fails or times out, all operations fail and MPI is not called again. Requests
+// under way keep their tensors until the process ends.
 class MpiChannel final : public MpiUser {
  public:
   explicit MpiChannel(const CommOptions& options);
-  // Waits for what was submitted; during an exception, leaves it.
+  // Waits for the submitted operations, or abandons them while an exception unwinds the stack.
   ~MpiChannel() override;
   MpiChannel(const MpiChannel&) = delete;
   MpiChannel& operator=(const MpiChannel&) = delete;
 
   const MpiWorld& world() const { return world_; }
 
-  // A CommError after a failure.
+  // Throws a CommError after a failure.
   std::shared_ptr<Work::State> submit(Request request);
 
   void stop_at_exit() noexcept override { stop(/*drain=*/false); }
 
  private:
-  using Clock = Patience::Clock;
+  using Clock = AwakeClock::Clock;
 
   struct Entry {
     Request request;
     std::shared_ptr<QueuedWork> work;
-    std::optional<Staging> staging = {};           // of tensors on a device
+    std::optional<Staging> staging = {};           // for tensors on a device
     std::unique_ptr<MpiOperation> operation = {};  // once started
     Clock::time_point begin = {};
-    Clock::duration patience_at_begin = {};
+    Clock::duration awake_at_begin = {};
   };
 
   void stop(bool drain) noexcept;
 
-  // The rest is for the communication thread.
+  // Only the communication thread calls the rest.
   void run();
   bool take();
   bool has_room() const;
   void advance();
   void start(Entry& entry);
   void succeed(Entry& entry);
-  void check_patience() const;
+  void check_timeouts() const;
   void fail(const std::string& message);
 
   const CommOptions options_;
@@ -72,14 +72,15 @@ class MpiChannel final : public MpiUser {
   bool abandon_ = false;
   std::string failure_;
 
-  std::deque<Entry> outstanding_;       // of the communication thread alone, as are the next
+  // Only the communication thread uses these.
+  std::deque<Entry> outstanding_;
   std::int64_t started_ = 0;            // operations so far
   std::optional<c10::Stream> side_;     // for copies from and to the device
   std::chrono::microseconds pause_{0};  // until the next poll
   Clock::time_point moved_;             // when a poll last found something to do
-  Patience patience_;
+  AwakeClock awake_;
 
   std::thread thread_;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::comm

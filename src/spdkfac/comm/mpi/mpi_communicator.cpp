@@ -4,7 +4,7 @@
 #include "spdkfac/comm/mpi.h"
 #include "spdkfac/comm/mpi/mpi_channel.h"
 
-namespace spdkfac {
+namespace spdkfac::comm {
 namespace {
 
 class MpiCommunicator final : public Communicator {
@@ -20,11 +20,14 @@ class MpiCommunicator final : public Communicator {
 };
 
 }  // namespace
+}  // namespace spdkfac::comm
+
+namespace spdkfac {
 
 bool built_with_mpi() { return true; }
 
 std::shared_ptr<Communicator> make_mpi_communicator(const CommOptions& options) {
-  return std::make_shared<MpiCommunicator>(options);
+  return std::make_shared<comm::MpiCommunicator>(options);
 }
 
 }  // namespace spdkfac

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -10,14 +11,16 @@
 #include "spdkfac/base/check.h"
 #include "spdkfac/base/error.h"
 
-namespace spdkfac {
+namespace spdkfac::comm {
 namespace {
 
-// Open MPI 4 reduces in place up and down a tree, with 2·log2(P) times the bytes on the busiest
-// link. From a copy it uses reduce-scatter and all-gather, with twice the bytes, for this many
-// ranks. Small operations are faster on the tree.
+// Open MPI 4 sums in place up and down a tree, which puts 2·log2(P) times the payload on the
+// busiest link. Given a separate input, it uses reduce-scatter and all-gather (twice the payload)
+// from this many ranks on. Small operations are faster on the tree.
 constexpr int kMinRanksOfCopy = 4;
 constexpr Bytes kMinBytesOfCopy = kMebibyte;
+
+static_assert(std::is_trivially_copyable_v<Signature>, "it is sent as bytes");
 
 MPI_Datatype mpi_type(at::ScalarType type) {
   switch (type) {
@@ -39,36 +42,13 @@ std::byte* address(const at::Tensor& tensor, std::int64_t element) {
 
 }  // namespace
 
-std::string place_of(const Request& request, const MpiWorld& world) {
-  return fmt::format("{} '{}' of {} elements on rank {} of {}", operation_name(request.operation),
-                     request.what, request.tensor.defined() ? request.tensor.numel() : 0,
-                     world.rank, world.size);
-}
-
-std::string MpiOperation::Signature::text() const {
-  const bool rooted = operation == Operation::kReduce || operation == Operation::kBroadcast;
-  return fmt::format("{} '{}' of {} elements{}", operation_name(operation), what.data(), elements,
-                     rooted ? fmt::format(" with root {}", root) : "");
-}
-
-MpiOperation::Signature MpiOperation::signature_of(const Request& request) {
-  Signature signature{.operation = request.operation, .root = request.root};
-  if (request.tensor.defined()) {
-    signature.type = static_cast<std::int32_t>(request.tensor.scalar_type());
-    signature.elements = request.tensor.numel();
-  }
-  const std::size_t length = std::min(request.what.size(), signature.what.size() - 1);
-  std::copy_n(request.what.data(), length, signature.what.data());
-  return signature;
-}
-
 MPI_Request& MpiOperation::new_request() { return requests_.emplace_back(MPI_REQUEST_NULL); }
 
 MpiOperation::MpiOperation(const Request& request, const MpiWorld& world, std::int64_t max_elements,
                            int tag)
     : world_(world),
-      place_(place_of(request, world)),
-      mine_(signature_of(request)),
+      place_(place_of(request, world.rank, world.size)),
+      mine_(request),
       first_rank_(mine_) {
   SPDKFAC_CHECK(0 < max_elements && max_elements <= std::numeric_limits<int>::max(),
                 fmt::format("pieces of {} elements", max_elements));
@@ -130,7 +110,7 @@ void MpiOperation::start_piece(const Request& request, std::int64_t first, std::
   }
 }
 
-// The pieces of a rank are rows apart in the output, so every rank broadcasts its row.
+// The pieces of a rank are not adjacent in the output, so every rank broadcasts its row.
 void MpiOperation::gather_in_pieces(const Request& request, std::int64_t max_elements) {
   const std::int64_t elements = request.tensor.numel();
   std::copy_n(address(request.tensor, 0), request.tensor.nbytes(),
@@ -154,12 +134,9 @@ bool MpiOperation::test() {
     if (done == 0) return false;
     if (first_rank_ == mine_) continue;
     throw CommError(
-        fmt::format("mpi: rank {} of {} has started {}, but rank 0 {}; the ranks went different "
-                    "ways: give them "
-                    "the same options, data and code",
-                    world_.rank, world_.size, mine_.text(), first_rank_.text()));
+        different_calls("mpi", world_.size, {world_.rank, mine_}, {/*rank=*/0, first_rank_}));
   }
   return !pairwise_ || pairwise_->test();
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::comm

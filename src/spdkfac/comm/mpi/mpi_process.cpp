@@ -10,11 +10,11 @@
 #include <fmt/format.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/comm/awake_clock.h"
 #include "spdkfac/comm/mpi.h"
 #include "spdkfac/comm/mpi/mpi_operation.h"
-#include "spdkfac/comm/patience.h"
 
-namespace spdkfac {
+namespace spdkfac::comm {
 namespace {
 
 struct Process {
@@ -43,19 +43,19 @@ bool is_initialised() {
   return initialised != 0 && finalised == 0;
 }
 
-// Polls until `complete` returns true; false if it did not within the timeout.
+// Polls until `complete` returns true; returns false after the timeout.
 template <class Complete>
 bool wait_within(std::chrono::milliseconds timeout, Complete complete) {
   constexpr std::chrono::microseconds kPause{50};
-  for (Patience patience; patience.now() <= timeout; patience.tick()) {
+  for (AwakeClock awake; awake.now() <= timeout; awake.tick()) {
     if (complete()) return true;
     std::this_thread::sleep_for(kPause);
   }
   return false;
 }
 
-// MPI_Finalize waits for all ranks without a limit; so first see whether they come. A rank that
-// comes while another works on finds that they went different ways.
+// MPI_Finalize waits for all ranks without a limit, so all ranks first meet in a barrier that has
+// one. If another rank is still working, the barrier fails because the ranks' calls differ.
 void finalise(const Process& state) {
   std::string message;
   try {
@@ -70,8 +70,8 @@ void finalise(const Process& state) {
       return;
     }
     message = fmt::format(
-        "mpi: rank {} of {} ends, but another rank has not within {:g} s; it is dead, stopped or "
-        "still at work: look at its output",
+        "mpi: rank {} of {} is exiting, but another rank has not reached its end within {:g} s; it "
+        "died, stopped, or is still working: check the output of the other ranks",
         state.world.rank, state.world.size, seconds(state.timeout));
   } catch (const std::exception& error) {
     message = error.what();
@@ -97,10 +97,11 @@ void initialise() {
   int provided = MPI_THREAD_SINGLE;
   const bool ours = !is_initialised();
   if (ours) {
-    // Our thread sleeps between its polls. If Open MPI gave up the core inside each of them, as it
-    // does with more ranks than cores, beside computation it would get it back milliseconds later.
+    // Our thread sleeps between polls. With more ranks than cores Open MPI also yields the core
+    // inside each poll; on a busy core it then returns milliseconds later.
     setenv("OMPI_MCA_mpi_yield_when_idle", "0", /*overwrite=*/0);
-    // Its chain of small pieces moves by one piece a poll; the binomial tree sends whole tensors.
+    // The default chain advances by one small piece per poll; the binomial tree sends whole
+    // tensors.
     setenv("OMPI_MCA_coll_libnbc_ireduce_algorithm", "2", /*overwrite=*/0);
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread",
               "start");
@@ -110,7 +111,8 @@ void initialise() {
   }
   if (provided != MPI_THREAD_MULTIPLE) {
     throw ConfigError(fmt::format(
-        "mpi: the library gives no MPI_THREAD_MULTIPLE (level {}); use an MPI built with threads",
+        "mpi: the library does not provide MPI_THREAD_MULTIPLE (level {}); use an MPI built with "
+        "threads",
         provided));
   }
   if (ours) std::atexit(at_exit);
@@ -128,10 +130,11 @@ MpiWorld copy_world(const CommOptions& options) {
     return done != 0;
   };
   if (!wait_within(options.timeout, complete)) {
-    throw CommError(fmt::format(
-        "mpi: the ranks have not come together within {:g} s (rank {} of {} waits); another rank "
-        "is dead, stopped, or does not use MPI: look at its output",
-        seconds(options.timeout), world.rank, world.size));
+    throw CommError(
+        fmt::format("mpi: not all ranks started MPI within {:g} s (rank {} of {} is waiting); "
+                    "another rank died, "
+                    "stopped, or does not use MPI: check its output",
+                    seconds(options.timeout), world.rank, world.size));
   }
   MPI_Comm_set_errhandler(world.comm, MPI_ERRORS_RETURN);
   return world;
@@ -143,7 +146,7 @@ MpiWorld begin_using_mpi(MpiUser& user, const CommOptions& options) {
   Process& state = process();
   const std::lock_guard lock(state.mutex);
   if (state.user != nullptr) {
-    throw ConfigError("mpi: this process has an MPI communicator already; share that one");
+    throw ConfigError("mpi: this process already has an MPI communicator; share it");
   }
   if (!state.failure.empty()) {
     throw CommError(
@@ -170,11 +173,15 @@ void end_using_mpi(const std::string& failure) {
   if (state.failure.empty()) state.failure = failure;
 }
 
+}  // namespace spdkfac::comm
+
+namespace spdkfac {
+
 void abort_job(int exit_code) {
   std::cout.flush();
   std::fflush(nullptr);
-  if (is_initialised()) {
-    // MPI_Abort asks the launcher. If that does not answer, this process ends nevertheless.
+  if (comm::is_initialised()) {
+    // MPI_Abort asks the launcher to end the job. End this process even if it does not answer.
     std::thread([exit_code] {
       std::this_thread::sleep_for(std::chrono::seconds(10));
       std::_Exit(exit_code);

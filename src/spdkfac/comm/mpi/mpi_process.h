@@ -6,22 +6,22 @@
 #include "spdkfac/comm/comm_options.h"
 #include "spdkfac/comm/mpi/mpi_world.h"
 
-namespace spdkfac {
+namespace spdkfac::comm {
 
-// Who calls MPI; at most one lives at a time.
+// The object that calls MPI; at most one exists at a time.
 class MpiUser {
  public:
   virtual ~MpiUser() = default;
-  // The process exits while it lives: makes no more calls when this returns.
+  // Called when the process exits while the object exists. It must not call MPI after returning.
   virtual void stop_at_exit() noexcept = 0;
 };
 
-// MPI belongs to the process, so this is a state of the process: it is initialised at the first
-// call, on all ranks together, and finalised at exit if no user has failed.
-// A ConfigError without MPI_THREAD_MULTIPLE or while another user lives; a CommError when a user
-// has failed before, or when the other ranks do not come within the timeout.
+// Initialises MPI for the process at the first call, on all ranks together; at exit it is finalised
+// if no user has failed. Throws a ConfigError without MPI_THREAD_MULTIPLE or while another user
+// exists, and a CommError if an earlier user failed or the other ranks do not call it within the
+// timeout.
 MpiWorld begin_using_mpi(MpiUser& user, const CommOptions& options);
-// `failure`: why MPI must not be used any more; empty if all went well.
+// `failure`: why MPI must not be used again; empty after a success.
 void end_using_mpi(const std::string& failure);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::comm

@@ -5,7 +5,7 @@
 
 #include "spdkfac/base/error.h"
 
-namespace spdkfac {
+namespace spdkfac::comm {
 
 void check_mpi(int code, const char* call, const std::string& place) {
   if (code == MPI_SUCCESS) return;
@@ -13,8 +13,8 @@ void check_mpi(int code, const char* call, const std::string& place) {
   int length = 0;
   MPI_Error_string(code, text.data(), &length);
   text.resize(static_cast<std::size_t>(length));
-  throw CommError(fmt::format("mpi: {} failed ({}: {}); look at the output of the other ranks",
-                              place, call, text));
+  throw CommError(fmt::format("mpi: {} failed ({}: {}); check the output of the other ranks", place,
+                              call, text));
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::comm

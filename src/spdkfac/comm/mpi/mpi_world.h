@@ -5,16 +5,16 @@
 
 #include <mpi.h>
 
-namespace spdkfac {
+namespace spdkfac::comm {
 
-// Our own copy of MPI_COMM_WORLD: messages of others do not meet ours.
+// A duplicate of MPI_COMM_WORLD, so that messages of other code cannot match ours.
 struct MpiWorld {
   MPI_Comm comm = MPI_COMM_NULL;
   int rank = 0;
   int size = 1;
 };
 
-// Throws a CommError with MPI's own message unless `code` is a success; `place` says what for.
+// Throws a CommError with MPI's message unless `code` is MPI_SUCCESS; `place` names the operation.
 void check_mpi(int code, const char* call, const std::string& place);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::comm

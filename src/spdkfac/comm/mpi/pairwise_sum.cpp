@@ -8,11 +8,11 @@
 
 #include "spdkfac/base/units.h"
 
-namespace spdkfac {
+namespace spdkfac::comm {
 namespace {
 
-// Enough on its way to keep a link busy between two polls, little enough that neither direction
-// gets far ahead of the other.
+// Enough to keep a link busy between two polls, and little enough that neither direction gets far
+// ahead of the other.
 constexpr std::int64_t kPieceBytes = kMebibyte.value() / 4;
 constexpr std::size_t kPiecesUnderWay = 4;
 
@@ -72,4 +72,4 @@ bool PairwiseSum::test() {
   return true;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::comm

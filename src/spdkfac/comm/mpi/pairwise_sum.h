@@ -11,20 +11,21 @@
 
 #include "spdkfac/comm/mpi/mpi_world.h"
 
-namespace spdkfac {
+namespace spdkfac::comm {
 
-// The sum of the tensors of two ranks, in place. They exchange pieces and add: on a link that
-// carries both directions at once in half the time of up and down a tree, and as few pieces are
-// under way at a time, both ranks are done at the same time. Sums of two are the same on both.
+// The sum of the tensors of two ranks, in place. The ranks exchange pieces and add them. On a
+// full-duplex link this takes half the time of a tree; few pieces are under way at a time, so both
+// ranks finish together. A sum of two numbers is the same in either order, so the results agree.
 class PairwiseSum {
  public:
   static constexpr int kRanks = 2;
 
-  // Starts it. `tag` tells its pieces from those of others under way; `place` is for messages.
+  // Starts it. `tag` is unique among the sums under way; `place` is for messages.
   PairwiseSum(const at::Tensor& tensor, MPI_Datatype type, const MpiWorld& world, int tag,
               std::int64_t max_elements, std::string place);
 
-  // Whether it is complete; a CommError when MPI fails. While it is not, nothing may be destroyed.
+  // Whether it is complete. Throws a CommError when MPI fails. Do not destroy it before it is
+  // complete.
   bool test();
 
  private:
@@ -34,7 +35,7 @@ class PairwiseSum {
     std::array<MPI_Request, 2> requests;  // in and out
   };
   void start_next(at::Tensor received);
-  // The piece that begins there.
+  // The piece that begins at this element.
   at::Tensor slice(std::int64_t first) const;
   int count_from(std::int64_t first) const;
 
@@ -44,8 +45,8 @@ class PairwiseSum {
   int tag_;
   std::int64_t piece_elements_;
   std::string place_;
-  std::int64_t next_ = 0;     // the first element that has not left
+  std::int64_t next_ = 0;     // the first element that was not sent yet
   std::deque<Piece> pieces_;  // under way
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::comm

@@ -12,8 +12,9 @@
 #include "spdkfac/comm/cuda/gpu_clock.h"
 #include "spdkfac/comm/nccl.h"
 #include "spdkfac/comm/nccl/nccl_watch.h"
+#include "spdkfac/comm/signature.h"
 
-namespace spdkfac {
+namespace spdkfac::comm {
 namespace {
 
 class NcclWork final : public Work::State {
@@ -38,7 +39,7 @@ class NcclWork final : public Work::State {
 
  private:
   std::shared_ptr<NcclWatch> watch_;
-  std::optional<NcclWatch::Events> events_;  // none where there was nothing to do
+  std::optional<NcclWatch::Events> events_;  // none for an empty tensor
   std::shared_ptr<const GpuClock> clock_;
   at::Device device_;
 };
@@ -105,13 +106,10 @@ class NcclCommunicator final : public Communicator {
     c10::Event ready(at::kCUDA);
     ready.record(c10::cuda::getCurrentCUDAStream(device_.index()).unwrap());
     ready.block(stream_.unwrap());
-    // The caller may drop the tensors before the stream has come to them.
+    // The caller may drop the tensors before the stream reaches them.
     request.tensor.record_stream(stream_.unwrap());
     if (request.output.defined()) request.output.record_stream(stream_.unwrap());
-    const std::string place =
-        fmt::format("{} '{}' of {} elements on rank {} of {}", operation_name(request.operation),
-                    request.what, request.tensor.numel(), rank(), size());
-    return watch_->queue(place, stream_.unwrap(), [&](ncclComm_t comm) {
+    return watch_->queue(place_of(request, rank(), size()), stream_.unwrap(), [&](ncclComm_t comm) {
       return call_nccl(request, comm, stream_.stream());
     });
   }
@@ -123,7 +121,7 @@ class NcclCommunicator final : public Communicator {
   std::shared_ptr<NcclWatch> watch_;
 };
 
-// NCCL refuses two ranks on one GPU, with a message that does not say so.
+// NCCL rejects two ranks on one GPU, but its message does not say so.
 void require_own_gpus(Communicator& bootstrap, at::Device device) {
   const auto& uuid = at::cuda::getDeviceProperties(device.index())->uuid.bytes;
   const at::Tensor mine = at::empty({sizeof(uuid)}, at::kByte);
@@ -134,8 +132,8 @@ void require_own_gpus(Communicator& bootstrap, at::Device device) {
     for (int first = 0; first < second; ++first) {
       if (!at::equal(all[first], all[second])) continue;
       throw ConfigError(fmt::format(
-          "nccl: ranks {} and {} have the same GPU, which NCCL refuses (rank {} has {}); give each "
-          "rank a GPU of its own, or use the MPI back end",
+          "nccl: ranks {} and {} use the same GPU, which NCCL does not support (rank {} uses {}); "
+          "give each rank its own GPU, or use the MPI back end",
           first, second, bootstrap.rank(), device.str()));
     }
   }
@@ -150,7 +148,7 @@ ncclComm_t join(Communicator& bootstrap, at::Device device) {
   std::copy_n(id.internal, sizeof(id), static_cast<char*>(bytes.data_ptr()));
   bootstrap.broadcast_async(bytes, 0, "NCCL id").wait();
   std::copy_n(static_cast<const char*>(bytes.const_data_ptr()), sizeof(id), id.internal);
-  // NCCL waits for all ranks without a limit; so first see that they come.
+  // NCCL waits for all ranks without a limit, so first meet in a barrier that has one.
   bootstrap.barrier("start of NCCL");
   const c10::cuda::CUDAGuard guard(device);
   ncclComm_t comm = nullptr;
@@ -159,6 +157,9 @@ ncclComm_t join(Communicator& bootstrap, at::Device device) {
 }
 
 }  // namespace
+}  // namespace spdkfac::comm
+
+namespace spdkfac {
 
 bool built_with_nccl() { return true; }
 
@@ -166,12 +167,12 @@ std::shared_ptr<Communicator> make_nccl_communicator(std::shared_ptr<Communicato
                                                      at::Device device,
                                                      const CommOptions& options) {
   if (!device.is_cuda()) {
-    throw ConfigError(fmt::format("nccl: {} is no GPU; use the MPI back end", device.str()));
+    throw ConfigError(fmt::format("nccl: {} is not a GPU; use the MPI back end", device.str()));
   }
   if (!device.has_index()) device = at::Device(at::kCUDA, c10::cuda::current_device());
-  require_own_gpus(*bootstrap, device);
-  const ncclComm_t comm = join(*bootstrap, device);
-  return std::make_shared<NcclCommunicator>(std::move(bootstrap), device, comm, options);
+  comm::require_own_gpus(*bootstrap, device);
+  const ncclComm_t joined = comm::join(*bootstrap, device);
+  return std::make_shared<comm::NcclCommunicator>(std::move(bootstrap), device, joined, options);
 }
 
 }  // namespace spdkfac

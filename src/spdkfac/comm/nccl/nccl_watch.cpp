@@ -9,16 +9,16 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/comm/cuda/gpu_clock.h"
 
-namespace spdkfac {
+namespace spdkfac::comm {
 namespace {
 
-constexpr std::chrono::milliseconds kInterval{20};  // between two looks
-constexpr std::chrono::seconds kReturn{1};          // for a call of NCCL
+constexpr std::chrono::milliseconds kInterval{20};  // between two checks
+constexpr std::chrono::seconds kReturn{1};          // for a call of NCCL to return
 
 std::string message(ncclResult_t result, const std::string& place) {
   return fmt::format(
-      "nccl: {} failed ({}); look at the output of the other ranks, NCCL_DEBUG=WARN "
-      "says more",
+      "nccl: {} failed ({}); check the output of the other ranks, and set NCCL_DEBUG=WARN for "
+      "details",
       place, ncclGetErrorString(result));
 }
 
@@ -57,9 +57,9 @@ NcclWatch::Events NcclWatch::queue(const std::string& place, const c10::Stream& 
   {
     const std::lock_guard lock(mutex_);
     if (!failure_.empty()) throw CommError(failure_);
-    calling_ = Call{.place = place, .since = patience_.now()};
+    calling_ = Call{.place = place, .since = awake_.now()};
   }
-  // Without the lock: it may block, and an abort from the watching thread frees it then.
+  // Called without the lock: it may block until the watching thread aborts it.
   const ncclResult_t result = call(comm_);
   {
     const std::lock_guard lock(mutex_);
@@ -87,23 +87,23 @@ void NcclWatch::check() const {
 void NcclWatch::watch() {
   try {
     for (;;) {
-      std::optional<std::string> trouble;
+      std::optional<std::string> problem;
       {
         std::unique_lock lock(mutex_);
         if (changed_.wait_for(lock, kInterval, [this] { return stopping_; })) return;
         if (!failure_.empty()) return;
-        trouble = look();
+        problem = find_problem();
       }
       changed_.notify_all();
-      if (trouble) give_up(*trouble);
+      if (problem) give_up(*problem);
     }
   } catch (const std::exception& error) {
     give_up(fmt::format("nccl: {}", error.what()));
   }
 }
 
-std::optional<std::string> NcclWatch::look() {
-  patience_.tick();
+std::optional<std::string> NcclWatch::find_problem() {
+  awake_.tick();
   while (!items_.empty() && items_.front().events.ended->query()) items_.pop_front();
   ncclResult_t state = ncclSuccess;
   ncclCommGetAsyncError(comm_, &state);
@@ -111,19 +111,19 @@ std::optional<std::string> NcclWatch::look() {
     return message(state, items_.empty() ? "the communicator" : items_.front().place);
   }
   const auto late = [this](const std::string& place,
-                           Patience::Clock::duration since) -> std::optional<std::string> {
-    const auto waited = patience_.now() - since;
+                           AwakeClock::Clock::duration since) -> std::optional<std::string> {
+    const auto waited = awake_.now() - since;
     if (waited <= timeout_) return std::nullopt;
     return fmt::format(
-        "nccl: {} has not ended after {:.1f} s; another rank is dead, stopped, or went another "
-        "way: look at its output, or give it a longer timeout than {:g} s",
+        "nccl: {} has not ended after {:.1f} s; another rank died, stopped, or called a different "
+        "collective: check the output of the other ranks, or set a timeout longer than {:g} s",
         place, std::chrono::duration<double>(waited).count(),
         std::chrono::duration<double>(timeout_).count());
   };
   if (calling_) return late(calling_->place, calling_->since);
   if (items_.empty()) return std::nullopt;
   Item& first = items_.front();
-  if (!first.since && first.events.reached->query()) first.since = patience_.now();
+  if (!first.since && first.events.reached->query()) first.since = awake_.now();
   return first.since ? late(first.place, *first.since) : std::nullopt;
 }
 
@@ -132,11 +132,11 @@ void NcclWatch::give_up(const std::string& message) {
     std::unique_lock lock(mutex_);
     if (!failure_.empty()) return;
     failure_ = message;
-    // A call that is about to return should not meet the abort; one that hangs is what it is for.
+    // Let a call that is about to return do so before the abort; the abort is for calls that hang.
     changed_.wait_for(lock, kReturn, [this] { return !calling_; });
   }
   changed_.notify_all();
   ncclCommAbort(comm_);
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::comm

@@ -15,13 +15,13 @@
 #include <c10/core/Stream.h>
 #include <nccl.h>
 
-#include "spdkfac/comm/patience.h"
+#include "spdkfac/comm/awake_clock.h"
 
-namespace spdkfac {
+namespace spdkfac::comm {
 
-// Owns an ncclComm_t and watches what runs on it: a thread looks for NCCL's asynchronous errors and
-// for operations that do not end in time, and then aborts it, which frees the streams that wait.
-// queue() is for one thread; the rest is thread-safe.
+// Owns an ncclComm_t. A thread checks it for NCCL's asynchronous errors and for operations that do
+// not end in time, and aborts it if it finds any, which releases the streams that wait. One thread
+// at a time may call queue(); everything else is thread-safe.
 class NcclWatch {
  public:
   NcclWatch(ncclComm_t comm, std::chrono::milliseconds timeout);
@@ -29,16 +29,17 @@ class NcclWatch {
   NcclWatch(const NcclWatch&) = delete;
   NcclWatch& operator=(const NcclWatch&) = delete;
 
-  // Around an operation on its stream, with times.
+  // Before and after an operation on its stream, with times.
   struct Events {
-    std::shared_ptr<c10::Event> reached;  // the stream has come to it
+    std::shared_ptr<c10::Event> reached;  // the stream has reached the operation
     std::shared_ptr<c10::Event> ended;
   };
-  // Calls NCCL, whose work goes to `stream`. `place` names it in messages.
+  // Calls NCCL, which queues its work on `stream`. `place` names the operation in messages.
   Events queue(const std::string& place, const c10::Stream& stream,
                const std::function<ncclResult_t(ncclComm_t)>& call);
 
-  // Ends the communicator: waits for what was queued; during an exception, aborts it.
+  // Waits for the queued operations and destroys the communicator; aborts it while an exception
+  // unwinds the stack.
   void close() noexcept;
 
   bool failed() const;
@@ -49,15 +50,15 @@ class NcclWatch {
   struct Item {
     std::string place;
     Events events;
-    std::optional<Patience::Clock::duration> since = {};  // when it was seen to be reached
+    std::optional<AwakeClock::Clock::duration> since = {};  // when the stream was seen to reach it
   };
   struct Call {
     std::string place;
-    Patience::Clock::duration since;
+    AwakeClock::Clock::duration since;
   };
 
   void watch();
-  std::optional<std::string> look();  // what is wrong
+  std::optional<std::string> find_problem();
   void give_up(const std::string& message);
 
   ncclComm_t comm_;
@@ -69,12 +70,12 @@ class NcclWatch {
   std::string failure_;
   std::optional<Call> calling_;  // NCCL has not returned yet
   std::deque<Item> items_;
-  Patience patience_;
+  AwakeClock awake_;
 
   std::thread thread_;
 };
 
-// Throws a CommError with NCCL's own message unless `result` is a success.
+// Throws a CommError with NCCL's message unless `result` is ncclSuccess.
 void check_nccl(ncclResult_t result, const std::string& place);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::comm

@@ -10,7 +10,7 @@ std::shared_ptr<Communicator> make_emulated_link(std::shared_ptr<Communicator> i
                                                  EmulatedLink::Duration duration,
                                                  at::Device device) {
   if (!device.is_cpu()) {
-    throw ConfigError("emulated link: this build has no CUDA; use the preset cuda");
+    throw ConfigError("emulated link: this build has no CUDA; build with the preset cuda");
   }
   return std::make_shared<EmulatedLink>(std::move(inner), std::move(duration));
 }

@@ -10,7 +10,7 @@ std::shared_ptr<Communicator> make_nccl_communicator(std::shared_ptr<Communicato
                                                      const CommOptions&) {
   throw ConfigError(
       "nccl: this build has no NCCL; use the MPI back end, or build with CUDA and NCCL "
-      "(-DSPDKFAC_NCCL=ON says what is missing)");
+      "(-DSPDKFAC_NCCL=ON reports what is missing)");
 }
 
 }  // namespace spdkfac

@@ -17,7 +17,7 @@
 #include "spdkfac/kfac/cuda/inverse_kernels.h"
 #include "spdkfac/kfac/cuda/lanes.h"
 #include "spdkfac/kfac/cuda/split_product.h"
-#include "spdkfac/kfac/replayed.h"
+#include "spdkfac/kfac/graphed_work.h"
 #include "spdkfac/kfac/side_streams.h"
 
 namespace spdkfac {
@@ -94,7 +94,7 @@ class InverseBatch::Impl {
   Impl(const std::vector<Task>& tasks, Precision precision)
       : precision_(precision),
         device_(tasks.front().factor.device()),
-        replayed_([this] { queue_all(); }) {
+        graph_([this] { queue_all(); }) {
     std::int64_t count = 0;
     for (const Task& task : tasks) count += task.factor.size(0);
     const at::TensorOptions options = tasks.front().factor.options();
@@ -125,7 +125,7 @@ class InverseBatch::Impl {
     const c10::NoGradGuard no_grad;
     const c10::cuda::CUDAGuard guard(device_);
     damping_.copy_(damping);
-    replayed_.run();
+    graph_.run();
   }
 
   const at::Tensor& failures() const { return failures_; }
@@ -220,7 +220,7 @@ class InverseBatch::Impl {
   std::array<std::vector<std::size_t>, kLanes> lanes_;
   std::array<std::optional<SplitProduct>, kLanes> splits_;
   SideStreams streams_;
-  Replayed replayed_;
+  GraphedWork graph_;
 };
 
 InverseBatch::InverseBatch(const std::vector<Task>& tasks, Precision precision)

@@ -15,8 +15,8 @@
 #include "spdkfac/kfac/cuda/gradient_kernels.h"
 #include "spdkfac/kfac/cuda/in_parts.h"
 #include "spdkfac/kfac/cuda/lanes.h"
+#include "spdkfac/kfac/graphed_work.h"
 #include "spdkfac/kfac/precondition.h"
-#include "spdkfac/kfac/replayed.h"
 #include "spdkfac/kfac/side_streams.h"
 
 namespace spdkfac {
@@ -48,7 +48,7 @@ class PreconditionBatch::Impl {
   Impl(const std::vector<Task>& tasks, Precision precision)
       : precision_(precision),
         device_(tasks.front().inverse_a.device()),
-        replayed_([this] { queue_all(); }) {
+        graph_([this] { queue_all(); }) {
     const at::TensorOptions options = tasks.front().inverse_a.options();
     std::vector<std::int64_t> begins;
     std::int64_t count = 0;
@@ -90,7 +90,7 @@ class PreconditionBatch::Impl {
       in_parts(
           entries_of<scalar_t>(gradients, &Layer::joined), kJoinEntries,
           [&](const auto* part, int count) { return launch_join_gradients(part, count, stream); });
-      replayed_.run();
+      graph_.run();
       in_parts(
           entries_of<scalar_t>(gradients, &Layer::result), kJoinEntries,
           [&](const auto* part, int count) { return launch_split_gradients(part, count, stream); });
@@ -182,7 +182,7 @@ class PreconditionBatch::Impl {
   std::array<std::vector<std::size_t>, kLanes> lanes_;
   std::array<at::Tensor, kLanes> products_;
   SideStreams streams_;
-  Replayed replayed_;
+  GraphedWork graph_;
 };
 
 PreconditionBatch::PreconditionBatch(const std::vector<Task>& tasks, Precision precision)

@@ -4,9 +4,9 @@
 #include "spdkfac/kfac/cuda/gradients_cuda.h"
 #include "spdkfac/kfac/cuda/shifts_cuda.h"
 #include "spdkfac/kfac/cuda/symmetric_cuda.h"
+#include "spdkfac/kfac/graphed_work.h"
 #include "spdkfac/kfac/inverse_batch.h"
 #include "spdkfac/kfac/precondition_batch.h"
-#include "spdkfac/kfac/replayed.h"
 
 namespace spdkfac {
 namespace {
@@ -59,10 +59,10 @@ bool PreconditionBatch::takes(const at::Tensor&, at::ScalarType) { return false;
 at::Tensor PreconditionBatch::run(const std::vector<Gradients>&) { fail(); }
 Bytes PreconditionBatch::buffer_bytes() const { fail(); }
 
-class Replayed::Graphs {};
-Replayed::Replayed(std::function<void()> queue) : queue_(std::move(queue)) {}
-Replayed::~Replayed() = default;
-void Replayed::run(int) { queue_(); }
+class GraphedWork::Graphs {};
+GraphedWork::GraphedWork(std::function<void()> queue) : queue_(std::move(queue)) {}
+GraphedWork::~GraphedWork() = default;
+void GraphedWork::run(int) { queue_(); }
 bool is_recording(c10::Device) { return false; }
 
 }  // namespace spdkfac

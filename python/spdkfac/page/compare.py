@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the times of runs say about each other: who is faster, by how much, and was it foreseen."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from dataclasses import dataclass
+
+from .palette import run_colours
+from .records import Run, Timing
+from .words import and_list, duration, percent, times
+
+NO_SECOND_ORDER = ("sgd", "s-sgd")
+
+
+def groups(runs: list[Run]) -> dict[tuple[str, int], list[Run]]:
+    """The runs that may be compared with each other: by model and world, in their order."""
+    found: dict[tuple[str, int], list[Run]] = {}
+    for run in runs:
+        found.setdefault((run.model, run.world), []).append(run)
+    return found
+
+
+def colours(runs: list[Run]) -> list[str]:
+    """The colour of each of the runs of one chart."""
+    return run_colours([(run.algorithm, run.label) for run in runs])
+
+
+def find(runs: list[Run], algorithm: str) -> Run | None:
+    return next((run for run in runs if run.algorithm == algorithm), None)
+
+
+def sign_test_ranks(count: int) -> int:
+    """The largest k for which the median of `count` samples is below the k-th with at most 2.5 %."""
+    below, ranks = 0.5**count, 0
+    while below <= 0.025:
+        ranks += 1
+        below += math.comb(count, ranks) * 0.5**count
+    return ranks
+
+
+def alike(one: Timing, other: Timing) -> bool:
+    """Whether the samples cannot tell which is faster; predictions always can.
+
+    Algorithms take turns, so the differences step by step count: their median's 95 % interval, by
+    the sign test as in the program's tables. Without enough pairs the two intervals are compared.
+    """
+    if one.low is None or other.low is None:
+        return False
+    ranks = sign_test_ranks(len(one.samples)) if len(one.samples) == len(other.samples) else 0
+    if ranks == 0:
+        return one.low <= other.high and other.low <= one.high
+    differences = sorted(b - a for a, b in zip(one.samples, other.samples, strict=True))
+    return differences[ranks - 1] <= 0 <= differences[-ranks]
+
+
+@dataclass(frozen=True)
+class SpeedUp:
+    """How many times as fast `run` is as `over`, in times of one kind."""
+
+    run: Run
+    over: Run
+    factor: float
+    differs: bool
+    predicted: bool
+    paper: float | None
+
+
+def speed_up(run: Run | None, over: Run | None) -> SpeedUp | None:
+    """From measured times where both have them, or else from predicted ones."""
+    if run is None or over is None:
+        return None
+    real = bool(run.measured and over.measured)
+    pair = (run.measured, over.measured) if real else (run.predicted, over.predicted)
+    if pair[0] is None or pair[1] is None or pair[0].seconds == 0:
+        return None
+    paper = over.paper / run.paper if run.paper and over.paper else None
+    factor = pair[1].seconds / pair[0].seconds
+    return SpeedUp(run, over, factor, not alike(*pair), not real, paper)
+
+
+def speed_up_text(found: SpeedUp, name: str) -> str:
+    more = ", predicted" if found.predicted else ""
+    more += f"; the paper has {times(found.paper)}" if found.paper else ""
+    if not found.differs:
+        return (f"{found.run.label} against {found.over.label} ({name}{more}): no difference that "
+                f"the samples show ({times(found.factor)}).")
+    return (f"{found.run.label} is {times(found.factor)} as fast as {found.over.label} "
+            f"({name}{more}).")
+
+
+def comparable(runs: list[Run]) -> list[tuple[Run, Timing]]:
+    """The runs with times of one kind: all that were measured, or else all that are predicted."""
+    measured = [(run, run.measured) for run in runs if run.measured]
+    return measured or [(run, run.predicted) for run in runs if run.predicted]
+
+
+def fastest(runs: list[Run]) -> tuple[list[Run], Timing] | None:
+    """The fastest second-order run, those that do not differ from it behind it, and its time."""
+    times_of = [pair for pair in comparable(runs) if pair[0].algorithm not in NO_SECOND_ORDER]
+    if not times_of:
+        return None
+    times_of.sort(key=lambda pair: pair[1].seconds)
+    best = times_of[0]
+    ties = [run for run, timing in times_of[1:] if alike(best[1], timing)]
+    return [best[0], *ties], best[1]
+
+
+def fastest_text(runs: list[Run], real: str) -> str | None:
+    found = fastest(runs)
+    if found is None:
+        return None
+    (best, *ties), timing = found
+    kind = "predicted" if timing.low is None else real
+    text = f"Fastest second-order algorithm: {best.label} with {duration(timing.seconds)} ({kind})"
+    if ties:
+        names = and_list(run.label for run in ties)
+        text += f"; no difference to {names} that the samples show"
+    return text + "."
+
+
+def errors(runs: list[Run]) -> list[tuple[Run, float]]:
+    """Predictions against measurements: the error relative to what was measured, with its sign."""
+    return [(run, run.predicted.seconds / run.measured.seconds - 1) for run in runs
+            if run.predicted and run.measured and run.measured.seconds > 0]
+
+
+def mean_error(runs: list[Run]) -> float | None:
+    found = errors(runs)
+    return statistics.fmean(abs(error) for _, error in found) if found else None
+
+
+def error_text(runs: list[Run], real: str) -> str | None:
+    found = errors(runs)
+    if not found:
+        return None
+    worst, error = max(found, key=lambda pair: abs(pair[1]))
+    text = f"Predictions are {percent(mean_error(runs))} off on average"
+    if len(found) > 1:
+        way = "more" if error > 0 else "less"
+        text += f", at worst {percent(abs(error))} ({worst.label}, {way} than {real})"
+    return text + "."
+
+
+def misordered(runs: list[Run]) -> list[tuple[Run, Run]]:
+    """Pairs predicted in the other order than measured, where the measured times do differ."""
+    known = [run for run in runs if run.predicted and run.measured]
+    wrong = []
+    for one, other in itertools.combinations(known, 2):
+        predicted = one.predicted.seconds - other.predicted.seconds
+        measured = one.measured.seconds - other.measured.seconds
+        if predicted * measured < 0 and not alike(one.measured, other.measured):
+            wrong.append((one, other))
+    return wrong
+
+
+def order_text(runs: list[Run], real: str) -> str | None:
+    if sum(1 for run in runs if run.predicted and run.measured) < 2:
+        return None
+    wrong = misordered(runs)
+    if not wrong:
+        return f"The predicted order of the algorithms is the one {real}."
+    pairs = and_list(f"{one.label} / {other.label}" for one, other in wrong)
+    return f"The predicted order is not the one {real} for {pairs}."
+
+
+@dataclass(frozen=True)
+class Hiding:
+    """Factor communication of a run: how long in all, how much of it computation does not hide."""
+
+    run: Run
+    messages: float
+    exposed: float
+    iteration: float
+    predicted: bool
+
+    @property
+    def hidden_share(self) -> float:
+        return max(0.0, 1 - self.exposed / self.messages)
+
+
+def hiding(run: Run | None) -> Hiding | None:
+    timing = run.best if run else None
+    if timing is None or not timing.factor_messages or "factor_comm" not in timing.breakdown:
+        return None
+    return Hiding(run, timing.factor_messages, timing.breakdown["factor_comm"], timing.seconds,
+                  run.measured is None)
+
+
+def hiding_text(found: Hiding) -> str:
+    share = found.exposed / found.iteration if found.iteration else 0.0
+    kind = " (predicted)" if found.predicted else ""
+    if found.exposed == 0:
+        return f"{found.run.label} hides all factor communication{kind}."
+    return (f"{found.run.label} hides {percent(found.hidden_share)} of factor communication; the "
+            f"exposed rest is {duration(found.exposed)} of {duration(found.iteration)} "
+            f"({percent(share)}){kind}.")

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// The verbs that list what comes with the program: models, clusters, algorithms.
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "spdkfac/base/data_files.h"
+#include "spdkfac/base/json.h"
+#include "spdkfac/cli/output.h"
+#include "spdkfac/cli/verbs.h"
+#include "spdkfac/plan/cost_model.h"
+#include "spdkfac/plan/layer_spec.h"
+#include "spdkfac/plan/plan_options.h"
+#include "spdkfac/report/layer_table.h"
+#include "spdkfac/report/table.h"
+
+namespace spdkfac::cli {
+namespace {
+
+constexpr Table::Align kLeft = Table::Align::kLeft;
+
+// What a verb over bundled files does: list all, show one, print one as a file.
+struct Listing {
+  std::function<void()> list;
+  std::function<void(const std::string& name)> show;
+  std::function<Json(const std::string& name)> json;
+};
+
+// Adds `verb [NAME] [--json]`.
+void add_listing_verb(CLI::App& app, const std::string& verb, const std::string& help,
+                      const std::string& name_help, Listing listing) {
+  struct State {
+    std::string name;
+    bool json = false;
+  };
+  const auto state = std::make_shared<State>();
+  CLI::App* command = app.add_subcommand(verb, help);
+  command->add_option("name", state->name, name_help)->type_name("NAME");
+  command->add_flag("--json", state->json, "Print its file")->needs("name");
+  command->callback([state, listing = std::move(listing)] {
+    if (state->name.empty()) {
+      listing.list();
+    } else if (state->json) {
+      print_json(listing.json(state->name));
+    } else {
+      listing.show(state->name);
+    }
+  });
+}
+
+std::string millions(std::int64_t count) {
+  return fmt::format("{:.3f}", static_cast<double>(count) / 1e6);
+}
+
+struct Totals {
+  std::int64_t a = 0;
+  std::int64_t g = 0;
+  std::int64_t largest = 0;
+};
+
+Totals totals_of(const ModelSpec& model) {
+  Totals totals;
+  for (const LayerSpec& layer : model.layers) {
+    totals.a += packed_elements(layer.d_a);
+    totals.g += packed_elements(layer.d_g);
+    totals.largest = std::max({totals.largest, layer.d_a, layer.d_g});
+  }
+  return totals;
+}
+
+void list_models() {
+  Table table({{"model", kLeft},
+               {"layers"},
+               {"batch"},
+               {"input", kLeft},
+               {"M parameters"},
+               {"M elements of A"},
+               {"of G"},
+               {"largest dimension"}});
+  for (const std::string& name : data_names("models")) {
+    const ModelSpec model = read_model(data_file("models", name));
+    const Totals totals = totals_of(model);
+    table.add_row({model.name, std::to_string(model.layers.size()), std::to_string(model.batch),
+                   fmt::format("{}", fmt::join(model.input, "x")), millions(model.parameters),
+                   millions(totals.a), millions(totals.g), std::to_string(totals.largest)});
+  }
+  print(table.text() + "Elements are those of the upper triangles, which travel.\n");
+}
+
+std::string milliseconds(Seconds time) { return fmt::format("{:.3f}", 1e3 * time.value()); }
+
+void list_clusters() {
+  constexpr std::int64_t kMillion = 1'000'000;
+  Table table({{"cluster", kLeft},
+               {"workers"},
+               {"all-reduce start ms"},
+               {"of 1 M ms"},
+               {"broadcast of 1 M ms"},
+               {"inverse of 1024 ms"},
+               {"of 4096 ms"}});
+  for (const std::string& name : data_names("clusters")) {
+    const CostModel costs = read_cluster(data_file("clusters", name));
+    table.add_row({costs.name, std::to_string(costs.world),
+                   milliseconds(costs.all_reduce.startup()),
+                   milliseconds(costs.all_reduce.time(kMillion)),
+                   milliseconds(costs.broadcast.time(kMillion)),
+                   milliseconds(costs.inverse_time(1024)), milliseconds(costs.inverse_time(4096))});
+  }
+  print(table.text());
+}
+
+void show_cluster(const CostModel& costs) {
+  std::string text = fmt::format("{}, {} workers\n{}\n\n", costs.name, costs.world, costs.source);
+  Table collectives({{"collective", kLeft}, {"1 element ms"}, {"1 K ms"}, {"1 M ms"}, {"64 M ms"}});
+  const auto add = [&](const char* name, const CollectiveCost& cost) {
+    collectives.add_row({name, milliseconds(cost.time(1)), milliseconds(cost.time(1000)),
+                         milliseconds(cost.time(1'000'000)), milliseconds(cost.time(64'000'000))});
+  };
+  add("all_reduce", costs.all_reduce);
+  add("reduce", costs.reduce);
+  add("broadcast", costs.broadcast);
+  text += collectives.text() + "\n";
+  Table inverses({{"dimension"}, {"inverse ms"}, {"broadcast ms"}, {"cheaper", kLeft}});
+  for (std::int64_t dim = 64; dim <= 8192; dim *= 2) {
+    const Seconds inverse = costs.inverse_time(dim);
+    const Seconds broadcast = costs.broadcast.time(packed_elements(dim));
+    inverses.add_row({std::to_string(dim), milliseconds(inverse), milliseconds(broadcast),
+                      inverse < broadcast ? "invert on every worker" : "invert once and send"});
+  }
+  text += inverses.text();
+  for (const auto& [what, origin] : costs.provenance) text += fmt::format("\n{}: {}", what, origin);
+  print(text + (costs.provenance.empty() ? "" : "\n"));
+}
+
+}  // namespace
+
+void add_models_verb(CLI::App& app) {
+  const auto read = [](const std::string& name) { return read_model(data_file("models", name)); };
+  add_listing_verb(app, "models", "The layer tables that come with spdkfac",
+                   "Show the layers of this model",
+                   {.list = list_models,
+                    .show = [read](const std::string& name) { print(layer_table(read(name))); },
+                    .json = [read](const std::string& name) { return to_json(read(name)); }});
+}
+
+void add_clusters_verb(CLI::App& app) {
+  const auto read = [](const std::string& name) {
+    return read_cluster(data_file("clusters", name));
+  };
+  add_listing_verb(app, "clusters", "The cost models that come with spdkfac",
+                   "Show the costs of this cluster",
+                   {.list = list_clusters,
+                    .show = [read](const std::string& name) { show_cluster(read(name)); },
+                    .json = [read](const std::string& name) { return to_json(read(name)); }});
+}
+
+void add_algorithms_verb(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("algorithms", "The named algorithms and their options");
+  verb->callback([] {
+    Table table({{"algorithm", kLeft},
+                 {"in the paper", kLeft},
+                 {"factors", kLeft},
+                 {"fusion", kLeft},
+                 {"inverses", kLeft},
+                 {"summary", kLeft}});
+    for (const AlgorithmInfo& info : named_algorithms()) {
+      const bool kfac = info.options.second_order();
+      table.add_row({info.name, info.paper_name.empty() ? "-" : info.paper_name,
+                     name_of(factor_schedule_names(), info.options.factor_schedule),
+                     name_of(fusion_names(), info.options.fusion),
+                     kfac ? name_of(placement_names(), info.options.placement) : "-",
+                     info.summary});
+    }
+    table.add_row({kAutoAlgorithm, "-", "-", "-", "-",
+                   "the cheapest of all K-FAC variants under the cost model"});
+    print(table.text());
+  });
+}
+
+}  // namespace spdkfac::cli

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "spdkfac/base/data_files.h"
+#include "spdkfac/base/error.h"
+#include "spdkfac/bench/run_bench.h"
+#include "spdkfac/cli/flags.h"
+#include "spdkfac/cli/on_ranks.h"
+#include "spdkfac/cli/output.h"
+#include "spdkfac/cli/verbs.h"
+#include "spdkfac/models/model.h"
+#include "spdkfac/train/ranks.h"
+#include "spdkfac/train/train_planner.h"
+
+namespace spdkfac::cli {
+namespace {
+
+constexpr int kLargestWorld = 1024;
+
+struct RunBenchFlags {
+  CLI::App* verb = nullptr;
+  bench::Experiment experiment;
+  std::vector<std::string> models;
+  bench::BenchSetting setting;
+  std::optional<std::string> input;
+  std::optional<std::int64_t> batch;
+  std::vector<std::string> algorithms;
+  train::RankOptions ranks;
+  bool simulate = false;
+  int emulate = 0;
+  std::vector<int> worlds;
+  std::string trace;
+  bool traces = false;
+  std::string out;
+  bool json = false;
+
+  bool given(const std::string& flag) const { return verb->get_option(flag)->count() > 0; }
+};
+
+bench::BenchSetting setting_of(const RunBenchFlags& flags, const std::string& model) {
+  bench::BenchSetting setting = flags.setting;
+  const ModelInfo& info = model_info(model);
+  setting.model = model;
+  setting.input = flags.input ? parse_shape("--input", *flags.input) : info.input;
+  setting.batch = flags.batch.value_or(info.batch);
+  return setting;
+}
+
+// A model of the data as it is there, unless its width, input or batch is another.
+ModelSpec simulated_model(const RunBenchFlags& flags, const std::string& model) {
+  const bool changed = flags.given("--width") || flags.input || flags.batch;
+  if (!changed) return read_model(data_file("models", model, ", or give --width 1 for its like"));
+  return bench::describe_setting(setting_of(flags, model));
+}
+
+std::vector<int> simulated_worlds(const RunBenchFlags& flags, const CostModel& costs) {
+  if (!flags.worlds.empty()) return flags.worlds;
+  if (flags.experiment.name != "scaling") return {costs.world};
+  std::vector<int> worlds;
+  for (int world = 1; world <= kLargestWorld; world *= 2) worlds.push_back(world);
+  return worlds;
+}
+
+bench::RunBenchResult simulated(const RunBenchFlags& flags) {
+  for (const char* flag : {"--device", "--threads", "--steps", "--recalibrate", "--profile-steps",
+                           "--backend", "--emulate"}) {
+    if (!flags.given(flag)) continue;
+    throw ConfigError(
+        fmt::format("flags: {} and --simulate do not go together; drop one of them", flag));
+  }
+  const CostModel costs = train::simulated_cluster(flags.ranks);
+  std::vector<ModelSpec> models;
+  for (const std::string& model : flags.models.empty() ? data_names("models") : flags.models) {
+    models.push_back(simulated_model(flags, model));
+  }
+  return bench::simulate_runs(flags.experiment, models, costs, simulated_worlds(flags, costs),
+                              flags.traces || !flags.trace.empty());
+}
+
+bench::RunBenchResult measured(const RunBenchFlags& flags) {
+  if (!flags.worlds.empty()) {
+    throw ConfigError(
+        "flags: --world needs --simulate; measured are as many ranks as mpirun starts");
+  }
+  bench::MeasuredBenchOptions options;
+  options.ranks = flags.ranks;
+  options.emulated_world = flags.emulate;
+  for (const std::string& model :
+       flags.models.empty() ? std::vector<std::string>{"resnet50"} : flags.models) {
+    options.settings.push_back(setting_of(flags, model));
+  }
+  std::optional<Progress> bar;
+  options.progress = {
+      .begin = [&](const std::string& what, std::size_t steps) { bar.emplace(what, steps); },
+      .advance = [&] { bar->advance(); }};
+  return bench::measure_runs(flags.experiment, options);
+}
+
+// The last one's iteration as it was measured, else as simulated.
+void write_trace(const std::string& file, const bench::RunBenchResult& result) {
+  const auto& [predicted, measured] = result.traces.back();
+  std::ostringstream text;
+  (measured ? *measured : *predicted).write_perfetto(text);
+  write_file_atomically(file, text.str());
+}
+
+void run_bench(RunBenchFlags flags) {
+  if (!flags.algorithms.empty()) {
+    flags.experiment.variants.clear();
+    for (const std::string& algorithm : flags.algorithms) {
+      flags.experiment.variants.push_back(bench::variant_of(algorithm));
+    }
+  }
+  const bool memory = flags.experiment.name == "memory";
+  if (memory && flags.simulate) {
+    throw ConfigError("flags: bench memory measures real ranks; drop --simulate");
+  }
+  const bench::RunBenchResult result = flags.simulate ? simulated(flags) : measured(flags);
+  if (!result.first_rank) return;
+  const Json record = memory ? bench::memory_record(result) : to_json(result, flags.traces);
+  // Events by the thousand would each take eight lines.
+  const int indent = flags.traces ? -1 : 1;
+  if (!flags.out.empty()) write_file_atomically(flags.out, record.dump(indent) + "\n");
+  if (!flags.trace.empty()) write_trace(flags.trace, result);
+  if (flags.json) {
+    print_json(record);
+  } else {
+    print(memory ? bench::memory_text(result) : to_text(result));
+  }
+}
+
+}  // namespace
+
+void add_run_bench(CLI::App& bench, const bench::Experiment& experiment) {
+  CLI::App* verb = bench.add_subcommand(experiment.name, experiment.help);
+  const auto flags = std::make_shared<RunBenchFlags>();
+  flags->verb = verb;
+  flags->experiment = experiment;
+  bench::BenchSetting& setting = flags->setting;
+  train::RankOptions& ranks = flags->ranks;
+  verb->add_option("--model", flags->models,
+                   "Repeatable; default resnet50, with --simulate all that the data has")
+      ->expected(1)
+      ->take_all();
+  verb->add_option("--width", setting.width, "Multiplies the channels of hidden layers");
+  verb->add_option("--input", flags->input, "Channels x height x width; default: the model's");
+  verb->add_option("--batch", flags->batch, "Examples of a step and rank; default: the model's")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}));
+  verb->add_option("--algorithm", flags->algorithms, "Repeatable; instead of the experiment's")
+      ->expected(1)
+      ->take_all();
+  verb->add_option("--device", setting.device, "cpu (default) or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  verb->add_option("--threads", setting.threads, "Of the CPU; default: torch's choice")
+      ->check(CLI::Range(1, 4096));
+  verb->add_option("--steps", setting.steps, "Measured steps of each; default 20")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{100'000}));
+  verb->add_flag("--simulate", flags->simulate, "Predict for a cluster instead of measuring ranks");
+  verb->add_option("--emulate", flags->emulate,
+                   "Alone: do the work of one of so many ranks, on the network of the cluster")
+      ->check(CLI::Range(2, 65536));
+  auto* cluster = verb->add_option("--cluster", ranks.cluster,
+                                   "Of the data; with --simulate, --emulate: paper-64x2080ti");
+  verb->add_option("--cluster-file", ranks.cluster_file, "Of 'spdkfac calibrate', instead")
+      ->excludes(cluster);
+  verb->add_option("--world", flags->worlds, "With --simulate: workers; repeatable")
+      ->expected(1)
+      ->take_all()
+      ->check(CLI::Range(1, 65536));
+  verb->add_flag("--recalibrate", ranks.recalibrate, "Without a cluster: measure the costs anew");
+  verb->add_option("--profile-steps", ranks.profile_steps, "Before plans are made again")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1000}));
+  verb->add_option("--backend", ranks.backend, "mpi (default) or nccl")
+      ->check(CLI::IsMember({"mpi", "nccl"}));
+  verb->add_option("--trace", flags->trace, "Write the last one's iteration for ui.perfetto.dev");
+  verb->add_flag("--traces", flags->traces, "Put the events of iterations into the record");
+  verb->add_option("--out", flags->out, "Write the record here, for 'spdkfac report'");
+  verb->add_flag("--json", flags->json, "Print the record");
+  verb->callback([flags] { run_on_ranks([&] { run_bench(*flags); }); });
+}
+
+}  // namespace spdkfac::cli

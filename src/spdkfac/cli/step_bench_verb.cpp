@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include "spdkfac/base/error.h"
+#include "spdkfac/bench/step_bench.h"
+#include "spdkfac/cli/flags.h"
+#include "spdkfac/cli/output.h"
+#include "spdkfac/cli/verbs.h"
+#include "spdkfac/models/model.h"
+
+namespace spdkfac::cli {
+namespace {
+
+struct StepBenchFlags {
+  bench::StepBenchOptions options;
+  std::optional<std::string> input;
+  std::optional<std::int64_t> batch;
+  std::string precision = "fp32";
+  std::string out;
+  bool json = false;
+};
+
+void run_step_bench(const StepBenchFlags& flags) {
+  bench::StepBenchOptions options = flags.options;
+  if (options.setting.recorded && options.setting.device == "cpu") {
+    throw ConfigError(
+        "bench step: --record is for CUDA graphs; add --device cuda, or leave it out");
+  }
+  const ModelInfo& info = model_info(options.setting.model);
+  options.setting.input = flags.input ? parse_shape("--input", *flags.input) : info.input;
+  options.setting.batch = flags.batch.value_or(info.batch);
+  const auto& names = precision_names();
+  options.precision = options.kfac.precision = static_cast<Precision>(
+      std::find(names.begin(), names.end(), flags.precision) - names.begin());
+  options.setting.autocast = options.precision == Precision::kBf16;
+  bench::StepBenchResult result;
+  try {
+    std::optional<Progress> bar;
+    result = bench::bench_step(
+        options,
+        {.begin = [&](const std::string& what, std::size_t count) { bar.emplace(what, count); },
+         .advance = [&] { bar->advance(); }});
+  } catch (const c10::Error& error) {
+    throw Error(fmt::format("torch: {}", error.what_without_backtrace()));
+  }
+  if (!options.profile.empty()) {
+    std::ostringstream text;
+    result.last.write_perfetto(text);
+    write_file_atomically(options.profile, text.str());
+  }
+  if (!flags.out.empty()) write_file_atomically(flags.out, to_json(options, result).dump(1) + "\n");
+  if (flags.json) {
+    print_json(to_json(options, result));
+  } else {
+    print(to_text(options, result));
+  }
+}
+
+}  // namespace
+
+void add_step_bench(CLI::App& bench) {
+  CLI::App* verb = bench.add_subcommand("step", "One training step: SGD beside K-FAC");
+  const auto flags = std::make_shared<StepBenchFlags>();
+  bench::StepBenchOptions& options = flags->options;
+  bench::BenchSetting& setting = options.setting;
+  const auto steps = CLI::Range(std::int64_t{1}, std::int64_t{100'000});
+  verb->add_option("--model", setting.model, "Default resnet50");
+  verb->add_option("--width", setting.width, "Multiplies the channels of hidden layers");
+  verb->add_option("--input", flags->input, "Channels x height x width; default: the model's");
+  verb->add_option("--batch", flags->batch, "Examples of a step; default: the model's")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}));
+  verb->add_option("--device", setting.device, "cpu (default) or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  verb->add_option("--precision", flags->precision,
+                   "On a GPU: fp32 (default), tf32, or bf16 by autocast")
+      ->check(CLI::IsMember(precision_names()));
+  verb->add_flag("--channels-last", setting.channels_last, "Images and weights with channels last");
+  verb->add_flag("--record", setting.recorded,
+                 "On a GPU: replay steps as CUDA graphs, all but the traced ones");
+  verb->add_option("--in-a-row", options.in_a_row, "Steps in a row that make a sample; default 1")
+      ->check(CLI::Range(1, 1000));
+  verb->add_option("--profile", options.profile,
+                   "Also write the trace of the last K-FAC step, for Perfetto");
+  verb->add_option("--threads", setting.threads, "Of the CPU; default: torch's choice")
+      ->check(CLI::Range(1, 4096));
+  verb->add_option("--steps", setting.steps, "Measured steps of each variant; default 20")
+      ->check(steps);
+  verb->add_option("--warmup", options.warmup, "Steps before; default 3")->check(steps);
+  verb->add_option("--factor-interval", options.kfac.factor_interval, "Default 1")->check(steps);
+  verb->add_option("--inverse-interval", options.kfac.inverse_interval, "Default 1")->check(steps);
+  verb->add_option("--out", flags->out, "Also write all samples to this file, as JSON");
+  verb->add_flag("--json", flags->json, "Print all samples as JSON");
+  verb->callback([flags] { run_step_bench(*flags); });
+}
+
+}  // namespace spdkfac::cli

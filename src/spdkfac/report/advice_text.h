@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "spdkfac/base/json.h"
+#include "spdkfac/report/predict.h"
+#include "spdkfac/sim/advice.h"
+
+namespace spdkfac {
+
+// All that `advise` says of one scenario.
+struct AdviceReport {
+  Scenario scenario;
+  Advice advice;
+  report::Predicted judged;            // the plan that the advice is about
+  std::vector<Prediction> algorithms;  // all of them, `auto` last
+};
+
+std::string to_text(const AdviceReport& report);
+// docs/formats.md, "Advice".
+Json to_json(const AdviceReport& report);
+
+}  // namespace spdkfac

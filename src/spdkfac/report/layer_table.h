@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "spdkfac/plan/layer_spec.h"
+
+namespace spdkfac {
+
+// The layers of a model as a table for people.
+std::string layer_table(const ModelSpec& model);
+
+}  // namespace spdkfac

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/runtime/graph_steps.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "spdkfac/base/error.h"
+#include "spdkfac/kfac/graphed_work.h"
+#include "spdkfac/runtime/preconditioner_impl.h"
+
+namespace spdkfac {
+
+class GraphSteps::Impl {
+ public:
+  Impl(Preconditioner& kfac, std::function<void()> step)
+      : kfac_(*kfac.impl_),
+        on_gpu_(kfac.layers().front().weight.is_cuda()),
+        step_(std::move(step)) {
+    if (kfac.options().trace) {
+      throw ConfigError("kfac: recorded steps have no trace; switch options.trace off");
+    }
+    if (kfac.ranks() > 1) {
+      throw ConfigError(
+          fmt::format("kfac: steps of {} ranks cannot be recorded; run them as they are, or train "
+                      "on one rank",
+                      kfac.ranks()));
+    }
+    forget();
+  }
+
+  void run() {
+    if (!on_gpu_) return step_();
+    called_ = false;
+    steps_->run(kfac_.variant());
+    if (!called_) kfac_.count_replayed_step();
+  }
+
+  void forget() {
+    steps_ = std::make_unique<GraphedWork>([this] {
+      called_ = true;
+      step_();
+    });
+  }
+
+ private:
+  Preconditioner::Impl& kfac_;
+  bool on_gpu_;
+  std::function<void()> step_;
+  bool called_ = false;
+  std::unique_ptr<GraphedWork> steps_;
+};
+
+GraphSteps::GraphSteps(Preconditioner& kfac, std::function<void()> step)
+    : impl_(std::make_unique<Impl>(kfac, std::move(step))) {}
+GraphSteps::~GraphSteps() = default;
+void GraphSteps::run() { impl_->run(); }
+void GraphSteps::forget() { impl_->forget(); }
+
+}  // namespace spdkfac

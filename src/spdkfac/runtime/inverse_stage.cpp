@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/runtime/inverse_stage.h"
+
+#include <algorithm>
+#include <set>
+
+#include <ATen/ATen.h>
+
+#include "spdkfac/kfac/symmetric.h"
+
+namespace spdkfac {
+namespace {
+
+// The two halves of a double as elements of a message, and back.
+void write_inner(const at::Tensor& inner, at::Tensor slot) {
+  if (slot.scalar_type() == at::kDouble) {
+    slot.zero_();
+    slot.narrow(0, 0, 1).copy_(inner);
+  } else {
+    slot.copy_(inner.reshape({1}).view(at::kFloat));
+  }
+}
+
+at::Tensor read_inner(const at::Tensor& slot) {
+  if (slot.scalar_type() == at::kDouble) return slot[0].clone();
+  return slot.clone().view(at::kDouble)[0];
+}
+
+Member means_of(int layer) { return {TensorKind::kTrace, layer}; }
+
+}  // namespace
+
+InverseStage::InverseStage(FactorBank& bank, MessageLauncher& launcher,
+                           const LayerGradients& gradients, StepRecorder& recorder, int rank)
+    : bank_(bank), launcher_(launcher), gradients_(gradients), recorder_(recorder), rank_(rank) {}
+
+void InverseStage::run(const PlannedStep& step, const std::vector<std::size_t>& layers,
+                       std::vector<at::Tensor>& inner) {
+  const bool inverts = step.plan().step == StepKind::kFull;
+  if (inverts) exchange_means(step);
+  if (inverts && step.broadcasts().empty()) return bank_.invert_all(layers);
+  invert_and_send(step, inner);
+  for (std::size_t i = 0; i < step.broadcasts().size(); ++i) take_in(step, i, inner);
+}
+
+void InverseStage::exchange_means(const PlannedStep& step) {
+  for (std::size_t index = 0; index < step.messages().size(); ++index) {
+    const Message& message = step.messages()[index];
+    if (!is_means(message)) continue;
+    for (const Member& member : message.members) launcher_.slot(member).zero_();
+    for (const FactorPlacement& factor : step.plan().factors) {
+      const Member member = means_of(factor.layer);
+      // Of a factor that all keep, the first rank speaks.
+      if (!step.contains(member) || rank_ != factor.owner.value_or(0)) continue;
+      const FactorState& state =
+          bank_.state(step.order().tracked(factor.layer)).factor(factor.side);
+      launcher_.slot(member)
+          .narrow(0, factor.side == FactorSide::kA ? 0 : 1, 1)
+          .copy_(mean_diagonal(state.average->mean()));
+    }
+    launcher_.send(index);
+    launcher_.wait(index);
+  }
+}
+
+InverseStage::Dampings InverseStage::dampings(const PlannedStep& step) const {
+  std::set<int> layers;
+  for (const FactorPlacement& factor : step.plan().factors) {
+    if (mine(factor)) layers.insert(factor.layer);
+  }
+  // Of some, messages have brought the means; of the others this rank keeps both averages.
+  std::vector<int> order;
+  std::vector<at::Tensor> sent;
+  for (const int layer : layers) {
+    if (!step.contains(means_of(layer))) continue;
+    order.push_back(layer);
+    sent.push_back(launcher_.slot(means_of(layer)));
+  }
+  std::vector<FactorBank::DampingPair> all;
+  if (!sent.empty()) {
+    const at::Tensor means = at::stack(sent);
+    all = bank_.dampings(means.select(1, 0), means.select(1, 1));
+  }
+  std::vector<std::size_t> kept;
+  for (const int layer : layers) {
+    if (step.contains(means_of(layer))) continue;
+    order.push_back(layer);
+    kept.push_back(step.order().tracked(layer));
+  }
+  for (FactorBank::DampingPair& one : bank_.dampings(kept)) all.push_back(std::move(one));
+  Dampings result;
+  for (std::size_t i = 0; i < order.size(); ++i) result.emplace(order[i], std::move(all[i]));
+  return result;
+}
+
+void InverseStage::invert_and_send(const PlannedStep& step, std::vector<at::Tensor>& inner) {
+  const Plan& plan = step.plan();
+  const bool inverts = plan.step == StepKind::kFull;
+  Dampings added;
+  if (inverts) added = dampings(step);
+  std::vector<FactorBank::Inversion> rest;  // that nobody waits for: a GPU does them at once
+  const auto invert = [&](const FactorPlacement& factor) {
+    if (!mine(factor)) return;
+    const auto& [a, g] = added.at(factor.layer);
+    const FactorBank::Inversion one{step.order().factor_of(factor),
+                                    factor.side == FactorSide::kA ? a : g};
+    if (one.damping.is_cuda() && !factor.owner) {
+      rest.push_back(one);
+    } else {
+      bank_.invert({one});
+    }
+  };
+  // As in the published code, Seq-Dist broadcasts only after all inversions. Steps in which these
+  // are timed also wait for what owners precondition.
+  const bool inverses_first =
+      plan.options.placement == PlacementKind::kSequential || launcher_.defers();
+  if (inverts && inverses_first) std::for_each(plan.factors.begin(), plan.factors.end(), invert);
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < plan.factors.size(); ++i) {
+    if (inverts && !inverses_first) invert(plan.factors[i]);
+    if (next == step.broadcasts().size() || step.broadcasts()[next].last != i) continue;
+    if (step.broadcasts()[next].root == rank_) fill(step, next, inner);
+    launcher_.broadcast(next++);
+  }
+  launcher_.launch_broadcasts();
+  bank_.invert(rest);
+}
+
+void InverseStage::fill(const PlannedStep& step, std::size_t broadcast,
+                        std::vector<at::Tensor>& inner) {
+  const ExchangeStep& what = step.broadcasts()[broadcast];
+  if (!what.gradients) {
+    const auto [layer, side] = step.order().factor_of(step.plan().factors[what.last]);
+    pack_upper(bank_.state(layer).factor(side).inverse->value,
+               launcher_.broadcast_buffer(broadcast));
+    return;
+  }
+  for (const Part& part : parts_of(step, broadcast)) {
+    inner[part.layer] = bank_.precondition(part.layer).to(at::kDouble);
+    gradients_.write(part.layer, part.gradients);
+    write_inner(inner[part.layer], part.inner);
+  }
+}
+
+void InverseStage::take_in(const PlannedStep& step, std::size_t broadcast,
+                           std::vector<at::Tensor>& inner) {
+  const ExchangeStep& what = step.broadcasts()[broadcast];
+  launcher_.wait_for_broadcast(broadcast);
+  if (what.root == rank_) return;
+  if (!what.gradients) {
+    const auto [layer, side] = step.order().factor_of(step.plan().factors[what.last]);
+    const at::Tensor buffer = launcher_.broadcast_buffer(broadcast);
+    const StepSpan span(recorder_, StepPart::kUnpack, buffer.device(), "unpack inverse",
+                        bank_.name(layer));
+    unpack_upper(buffer, bank_.state(layer).factor(side).inverse->value);
+    return;
+  }
+  for (const Part& part : parts_of(step, broadcast)) {
+    gradients_.read(part.layer, part.gradients, 1);
+    inner[part.layer] = read_inner(part.inner);
+  }
+}
+
+std::vector<InverseStage::Part> InverseStage::parts_of(const PlannedStep& step,
+                                                       std::size_t broadcast) const {
+  const ExchangeStep& what = step.broadcasts()[broadcast];
+  const at::Tensor buffer = launcher_.broadcast_buffer(broadcast);
+  const std::vector<int> layers = layers_of(what, step.plan());
+  std::int64_t inner = what.elements - kInnerElements * static_cast<std::int64_t>(layers.size());
+  std::int64_t offset = 0;
+  std::vector<Part> parts;
+  for (const int planned : layers) {
+    const std::size_t layer = step.order().tracked(planned);
+    const std::int64_t elements = gradients_.elements(layer);
+    parts.push_back(
+        {layer, buffer.narrow(0, offset, elements), buffer.narrow(0, inner, kInnerElements)});
+    offset += elements;
+    inner += kInnerElements;
+  }
+  return parts;
+}
+
+}  // namespace spdkfac

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/runtime/layer_gradients.h"
+
+#include <ATen/ATen.h>
+
+namespace spdkfac {
+
+std::int64_t LayerGradients::elements(std::size_t layer) const {
+  std::int64_t elements = 0;
+  for (const at::Tensor& parameter : parameters_[layer]) elements += parameter.numel();
+  return elements;
+}
+
+void LayerGradients::write(std::size_t layer, const at::Tensor& row) const {
+  std::int64_t offset = 0;
+  for (const at::Tensor& parameter : parameters_[layer]) {
+    const at::Tensor part = row.narrow(0, offset, parameter.numel());
+    const at::Tensor& gradient = parameter.grad();
+    if (gradient.defined()) {
+      part.view(parameter.sizes()).copy_(gradient);
+    } else {
+      part.zero_();
+    }
+    offset += parameter.numel();
+  }
+}
+
+void LayerGradients::read(std::size_t layer, at::Tensor row, double scale) const {
+  if (scale != 1) row.mul_(scale);
+  std::int64_t offset = 0;
+  for (const at::Tensor& parameter : parameters_[layer]) {
+    const at::Tensor part = row.narrow(0, offset, parameter.numel()).view(parameter.sizes());
+    offset += parameter.numel();
+    if (!parameter.requires_grad()) continue;
+    if (!parameter.grad().defined()) parameter.mutable_grad() = at::empty_like(parameter);
+    parameter.mutable_grad().copy_(part);
+  }
+}
+
+std::vector<std::uint32_t> LayerGradients::versions(std::size_t layer) const {
+  std::vector<std::uint32_t> versions;
+  for (const at::Tensor& parameter : parameters_[layer]) {
+    const at::Tensor& gradient = parameter.grad();
+    versions.push_back(gradient.defined() ? static_cast<std::uint32_t>(gradient._version()) : 0);
+  }
+  return versions;
+}
+
+}  // namespace spdkfac

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "spdkfac/runtime/capture.h"
+#include "spdkfac/runtime/factor_bank.h"
+#include "spdkfac/runtime/gradient_hooks.h"
+#include "spdkfac/runtime/incidents.h"
+#include "spdkfac/runtime/layer_profile.h"
+#include "spdkfac/runtime/preconditioner.h"
+#include "spdkfac/runtime/run_plans.h"
+#include "spdkfac/runtime/step_executor.h"
+#include "spdkfac/runtime/step_recorder.h"
+
+namespace spdkfac {
+
+// Owns the parts of a Preconditioner and runs its steps: capture, executor, plans, counters. Not
+// for users; graph_steps and step_meter have what else they need.
+class Preconditioner::Impl {
+ public:
+  Impl(std::vector<TrackedLayer> layers, std::vector<at::Tensor> parameters,
+       const Distribution& distribution, const KfacOptions& options,
+       std::shared_ptr<spdlog::logger> logger);
+
+  void step(double learning_rate);
+  void synchronize();
+  void set_loss_scale(std::function<at::Tensor()> scale) { loss_scale_ = std::move(scale); }
+  void discard();
+  void save(torch::serialize::OutputArchive& archive);
+  void load(torch::serialize::InputArchive& archive);
+  KfacCounters counters();
+  KfacMemory memory() const;
+  const RunPlans& plans() const { return plans_; }
+  int ranks() const { return distribution_.communicator->size(); }
+
+  // For steps that are recorded as graphs: what is due in the coming one, as a number, and that
+  // such a step was replayed instead of calling step().
+  int variant() const;
+  void count_replayed_step();
+
+  // For measurements.
+  void time_layers(bool on);
+  std::vector<RankProfile> profiles();  // of all ranks, in the timed steps
+  void start_trace();
+  const std::shared_ptr<const StepEvents>& last_events() const { return last_events_; }
+
+  const KfacOptions options;
+  const std::vector<TrackedLayer> layers;
+
+ private:
+  // Receives the capture; apart from Impl, because gradient hooks may outlive both.
+  class Sink;
+
+  at::Device device() const { return layers.front().weight.device(); }
+  StepWork work() const;
+  bool wants_calls() const { return work().factors || !executor_.planned() || timing_; }
+  void begin_step();
+  void make_first_plan();
+  void make_plan_again();
+  void keep_events();
+  void clip(const std::vector<at::Tensor>& inner, double learning_rate);
+  at::Tensor unscaled(const at::Tensor& gradient) const;
+  void hook_gradients(const std::vector<std::vector<at::Tensor>>& by_layer);
+
+  const Distribution distribution_;
+  const std::vector<at::Tensor> parameters_;  // those that are trained
+  const std::vector<at::Tensor> others_;      // of them, those outside the layers
+  std::function<at::Tensor()> loss_scale_;    // null: 1
+  std::int64_t steps_ = 0;
+  std::int64_t steps_seen_ = 0;           // by this object, which may have been loaded
+  std::map<int, KfacCounters> per_step_;  // what a step of a variant adds, without incidents
+
+  Incidents incidents_;
+  StepRecorder recorder_;
+  FactorBank bank_;
+  StepExecutor executor_;
+  CallLog calls_;  // of the first step
+  RunPlans plans_;
+
+  // Layers are timed in the coming step. Messages wait meanwhile: what they take from computation
+  // is in the cost model.
+  bool timing_ = false;
+  RecordedEvents timed_;  // of the steps in which they were
+  std::shared_ptr<const StepEvents> last_events_;
+
+  std::unique_ptr<GradientHooks> gradient_hooks_;
+  std::shared_ptr<Sink> sink_;
+  std::optional<Capture> capture_;
+};
+
+}  // namespace spdkfac

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "spdkfac/runtime/distribution.h"
+#include "spdkfac/runtime/kfac_options.h"
+#include "spdkfac/runtime/model_spec.h"
+
+namespace spdlog {
+class logger;
+}
+
+namespace spdkfac {
+
+// The plan of one rank: it sends nothing, and every factor of a layer that was called is without an
+// owner. Unlike a layer table it may hold grouped convolutions.
+Plan plan_without_messages(const std::string& model, const std::vector<TrackedLayer>& layers,
+                           const CallLog& calls, bool second_order,
+                           const RefreshIntervals& intervals, StepKind step);
+
+// The plans that a run follows, one for each kind of step that its intervals bring. Made when the
+// first step has shown the layers, and made again from measured times.
+class RunPlans {
+ public:
+  // The distribution has a communicator and, for several ranks, a planner.
+  RunPlans(const Distribution& distribution, const KfacOptions& options,
+           std::shared_ptr<spdlog::logger> logger);
+
+  // `parameters`: all that are trained. With several ranks these compare what they have seen; a
+  // plan that does not fit is a ConfigError. A call that throws may be repeated.
+  void make_first(const std::vector<TrackedLayer>& layers, const CallLog& calls,
+                  const std::vector<at::Tensor>& parameters);
+  void make_again(const std::vector<LayerTimes>& times);
+
+  // What ranks send, without gradients that someone else averages.
+  std::map<StepKind, Plan> followed() const;
+  std::optional<Plan> plan(StepKind kind) const;
+  // The layers that the plans are for; one rank has no table of them.
+  const ModelSpec& model() const { return model_; }
+
+ private:
+  void make();
+  void check(const Plan& plan) const;
+
+  const Distribution& distribution_;
+  std::vector<StepKind> kinds_;
+  RefreshIntervals intervals_;
+  std::shared_ptr<spdlog::logger> logger_;
+  ModelSpec model_;
+  std::map<StepKind, Plan> plans_;
+};
+
+}  // namespace spdkfac

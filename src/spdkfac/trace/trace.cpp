@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/trace/trace.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+#include <ostream>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "spdkfac/base/check.h"
+#include "spdkfac/base/json.h"
+
+namespace spdkfac {
+namespace {
+
+constexpr std::array<std::string_view, 2> kLaneNames = {"compute", "channel"};
+
+constexpr double kMicrosecondsPerSecond = 1e6;
+constexpr double kLongestTrace = 1e9;  // seconds
+constexpr std::int64_t kMostElements = std::int64_t{1} << 50;
+// Large enough that the stream is called rarely, small enough to stay in the cache.
+constexpr std::size_t kFlushBytes = std::size_t{64} * 1024;
+
+std::string escaped(const std::string& name) {
+  return Json(name).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// Writes the elements of a JSON array, one per line.
+class LineWriter {
+ public:
+  explicit LineWriter(std::ostream& out) : out_(out) {}
+
+  template <class... Args>
+  void line(fmt::format_string<Args...> format, Args&&... args) {
+    buffer_.append(first_ ? std::string_view("\n") : std::string_view(",\n"));
+    first_ = false;
+    fmt::format_to(std::back_inserter(buffer_), format, std::forward<Args>(args)...);
+    if (buffer_.size() >= kFlushBytes) flush();
+  }
+  void flush() {
+    out_.write(buffer_.data(), static_cast<std::streamsize>(buffer_.size()));
+    buffer_.clear();
+  }
+
+ private:
+  std::ostream& out_;
+  fmt::memory_buffer buffer_;
+  bool first_ = true;
+};
+
+}  // namespace
+
+std::uint32_t Trace::intern(const std::string& name) {
+  const auto [entry, is_new] =
+      name_index_.try_emplace(name, static_cast<std::uint32_t>(names_.size()));
+  if (is_new) names_.push_back(name);
+  return entry->second;
+}
+
+void Trace::reject(const TraceEvent& event) const {
+  SPDKFAC_CHECK(event.rank >= 0 && event.rank < world_,
+                fmt::format("rank={}, world={}", event.rank, world_));
+  SPDKFAC_CHECK(event.name < names_.size(),
+                fmt::format("name={}, names={}", event.name, names_.size()));
+  SPDKFAC_CHECK(std::isfinite(event.start.value()), fmt::format("start={}", event.start.value()));
+  SPDKFAC_CHECK(std::isfinite(event.duration.value()) && event.duration >= Seconds(0),
+                fmt::format("duration={}", event.duration.value()));
+  SPDKFAC_CHECK(false, "the event was fine");
+}
+
+void Trace::write_perfetto(std::ostream& out) const {
+  std::vector<bool> is_present(static_cast<std::size_t>(world_), false);
+  for (const TraceEvent& event : events_) is_present[static_cast<std::size_t>(event.rank)] = true;
+  std::vector<std::string> names;
+  names.reserve(names_.size());
+  for (const std::string& name : names_) names.push_back(escaped(name));
+
+  out << R"({"displayTimeUnit":"ms","traceEvents":[)";
+  LineWriter writer(out);
+  for (int rank = 0; rank < world_; ++rank) {
+    if (!is_present[static_cast<std::size_t>(rank)]) continue;
+    writer.line(R"({{"ph":"M","pid":{0},"name":"process_name","args":{{"name":"rank {0}"}}}})",
+                rank);
+    for (std::size_t lane = 0; lane < kLaneNames.size(); ++lane) {
+      writer.line(R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":"{}"}}}})",
+                  rank, lane, kLaneNames[lane]);
+    }
+  }
+  for (const TraceEvent& event : events_) {
+    writer.line(R"({{"ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"cat":"{}","name":{}}})",
+                event.rank, static_cast<int>(event.lane),
+                event.start.value() * kMicrosecondsPerSecond,
+                event.duration.value() * kMicrosecondsPerSecond, category_name(event.category),
+                names[event.name]);
+  }
+  writer.flush();
+  out << "\n]}\n";
+}
+
+void Trace::append(const Trace& other, int rank, Seconds shift) {
+  for (TraceEvent event : other.events()) {
+    event.rank = rank;
+    event.name = intern(other.names()[event.name]);
+    event.start += shift;
+    add(event);
+  }
+}
+
+Json to_json(const Trace& trace) {
+  Json events = Json::array();
+  for (const TraceEvent& event : trace.events()) {
+    events.push_back({event.rank, kLaneNames[static_cast<std::size_t>(event.lane)],
+                      category_name(event.category), trace.names()[event.name], event.start.value(),
+                      event.duration.value()});
+    if (event.elements > 0) events.back().push_back(event.elements);
+  }
+  return events;
+}
+
+Trace parse_trace(const JsonValue& events, int world) {
+  static const std::vector<std::string> lanes(kLaneNames.begin(), kLaneNames.end());
+  static const std::vector<std::string> categories = [] {
+    std::vector<std::string> names;
+    for (const Category category : kCategories) names.emplace_back(category_name(category));
+    return names;
+  }();
+  Trace trace(world);
+  for (const JsonValue& value : events.array()) {
+    const std::vector<JsonValue> fields = value.array();
+    if (fields.size() != 6 && fields.size() != 7) {
+      value.fail("an event has six or seven fields: rank, lane, category, …");
+    }
+    trace.add({.rank = static_cast<std::int32_t>(fields[0].integer(0, world - 1)),
+               .name = trace.intern(fields[3].string()),
+               .lane = static_cast<Lane>(fields[1].choice(lanes)),
+               .category = static_cast<Category>(fields[2].choice(categories)),
+               .start = Seconds(fields[4].number(-kLongestTrace, kLongestTrace)),
+               .duration = Seconds(fields[5].number(0, kLongestTrace)),
+               .elements = fields.size() > 6 ? fields[6].integer(0, kMostElements) : 0});
+  }
+  return trace;
+}
+
+}  // namespace spdkfac

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/train/train_planner.h"
+
+#include <fmt/format.h>
+
+#include "spdkfac/base/data_files.h"
+#include "spdkfac/base/error.h"
+#include "spdkfac/calibrate/quick_calibration.h"
+#include "spdkfac/runtime/planners.h"
+
+namespace spdkfac::train {
+namespace {
+
+std::filesystem::path cluster_file(const RankOptions& options, const std::string& otherwise) {
+  if (!options.cluster_file.empty()) return options.cluster_file;
+  return data_file("clusters", options.cluster.empty() ? otherwise : options.cluster,
+                   ", or give a file with --cluster-file");
+}
+
+CostModel read_costs(const RankOptions& options, int world) {
+  const std::filesystem::path file = cluster_file(options, "");
+  const CostModel costs = read_cluster(file);
+  if (costs.world != world) {
+    throw ConfigError(fmt::format(
+        "{}: is for {} ranks, this run has {}; calibrate with as many, or drop {}", file.string(),
+        costs.world, world, options.cluster_file.empty() ? "--cluster" : "--cluster-file"));
+  }
+  return costs;
+}
+
+}  // namespace
+
+CostModel simulated_cluster(const RankOptions& options) {
+  return read_cluster(cluster_file(options, "paper-64x2080ti"));
+}
+
+CostModel costs_of_ranks(const RankOptions& options, const Ranks& ranks, at::Device device,
+                         const std::function<void(const std::string&)>& say) {
+  if (!options.cluster.empty() || !options.cluster_file.empty()) {
+    CostModel costs = read_costs(options, ranks.size());
+    say(fmt::format("costs of {}", costs.name));
+    return costs;
+  }
+  QuickCalibration quick =
+      quick_calibration(*ranks.communicator(), device,
+                        {.recalibrate = options.recalibrate, .transport = options.backend});
+  if (!quick.warning.empty()) say("warning: " + quick.warning);
+  say(quick.measured ? std::string("costs measured in a quick calibration")
+                     : fmt::format("costs of an earlier calibration ({}; --recalibrate measures "
+                                   "anew)",
+                                   quick.file.string()));
+  return std::move(quick.costs);
+}
+
+Distribution make_distribution(const TrainOptions& options, const Ranks& ranks, at::Device device,
+                               const std::function<void(const std::string&)>& say) {
+  Distribution distribution;
+  if (ranks.alone()) return distribution;
+  const RankOptions& rank_options = options.ranks;
+  distribution.communicator = ranks.communicator();
+  distribution.second_order = options.second_order();
+  distribution.model_name = options.model;
+  distribution.profile_steps = rank_options.profile_steps;
+  if (!rank_options.plan_file.empty()) {
+    distribution.planner =
+        planner_of_plan(read_plan(rank_options.plan_file), ranks.size(), rank_options.plan_file);
+    distribution.profile_steps = 0;
+    say(fmt::format("plan: {}", rank_options.plan_file));
+    return distribution;
+  }
+  const CostModel costs = costs_of_ranks(rank_options, ranks, device, say);
+  distribution.planner = planner_of_costs(costs, ranks.size(), rank_options.plan);
+  return distribution;
+}
+
+}  // namespace spdkfac::train

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/train/training.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include "spdkfac/base/error.h"
+#include "spdkfac/base/log.h"
+#include "spdkfac/data/batches.h"
+#include "spdkfac/data/cifar10.h"
+#include "spdkfac/data/fashion_mnist.h"
+#include "spdkfac/data/shuffle.h"
+#include "spdkfac/data/synthetic.h"
+#include "spdkfac/plan/plan_options_file.h"
+#include "spdkfac/train/device.h"
+#include "spdkfac/train/sha256.h"
+#include "spdkfac/train/train_planner.h"
+
+namespace spdkfac::train {
+namespace {
+
+Dataset load_data(const TrainOptions& options, Split split) {
+  if (options.data == "cifar10") return load_cifar10(split, options.data_dir);
+  if (options.data == "fashion-mnist") {
+    return load_fashion_mnist(split,
+                              options.data_dir.empty() ? kFashionMnistFolder : options.data_dir);
+  }
+  SyntheticOptions synthetic;
+  synthetic.shape = options.input;
+  synthetic.classes = options.classes;
+  synthetic.seed = options.seed;
+  synthetic.examples = options.synthetic_examples;
+  if (split == Split::kTest) synthetic.examples = (synthetic.examples + 4) / 5;
+  return make_synthetic(split, synthetic);
+}
+
+// All that must be the same on every rank.
+std::string options_text(const TrainOptions& options, int world) {
+  std::string text = to_json(options.ranks.plan).dump();
+  for (const auto& [flag, value] : settings_of(options, world, options.max_steps)) {
+    text += fmt::format(" {} {}", flag, value);
+  }
+  return text + fmt::format(
+                    " --epochs {} --max-steps {} --eval-every {} --target-accuracy {} "
+                    "--checkpoint-every {} --profile-steps {} --checkpoint-dir {}",
+                    options.epochs, options.max_steps, options.eval_every, options.target_accuracy,
+                    options.checkpoint_every, options.ranks.profile_steps,
+                    !options.checkpoint_dir.empty());
+}
+
+// One image goes through, so that a misfit shows before the run.
+void check_input(Model& model, const std::string& name, const Dataset& data, at::Device device) {
+  const torch::NoGradGuard no_grad;
+  model.eval();
+  try {
+    model.forward(torch::zeros({1, data.shape.channels, data.shape.height, data.shape.width},
+                               at::TensorOptions(device)));
+  } catch (const c10::Error&) {
+    const std::vector<std::int64_t>& own = model_info(name).input;
+    throw ConfigError(
+        fmt::format("train: model {} (made for {}x{}x{}) does not take the images of {} ({}); "
+                    "choose another --model, --data or --input",
+                    name, own[0], own[1], own[2], data.name, data.shape.text()));
+  }
+}
+
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(const TrainOptions& options,
+                                                        std::vector<at::Tensor> parameters) {
+  if (options.optimizer == BaseOptimizer::kAdam) {
+    return std::make_unique<torch::optim::Adam>(
+        std::move(parameters),
+        torch::optim::AdamOptions(options.learning_rate).weight_decay(options.weight_decay));
+  }
+  return std::make_unique<torch::optim::SGD>(std::move(parameters),
+                                             torch::optim::SGDOptions(options.learning_rate)
+                                                 .momentum(options.momentum)
+                                                 .weight_decay(options.weight_decay));
+}
+
+}  // namespace
+
+std::int64_t Training::parameters() const {
+  std::int64_t count = 0;
+  for (const at::Tensor& parameter : model->parameters()) count += parameter.numel();
+  return count;
+}
+
+std::int64_t Training::covered_parameters() const {
+  std::int64_t count = 0;
+  if (!kfac) return 0;
+  for (const TrackedLayer& layer : kfac->layers()) {
+    count += layer.weight.numel() + (layer.bias.defined() ? layer.bias.numel() : 0);
+  }
+  return count;
+}
+
+std::string Training::digest() const {
+  Sha256 sum;
+  const auto add = [&](const at::Tensor& tensor) {
+    const at::Tensor bytes = tensor.detach().cpu().contiguous();
+    sum.add(bytes.const_data_ptr(), bytes.nbytes());
+  };
+  for (const at::Tensor& parameter : model->parameters()) add(parameter);
+  for (const at::Tensor& buffer : model->buffers()) add(buffer);
+  return sum.finish();
+}
+
+Training make_training(const TrainOptions& options, std::unique_ptr<Ranks> given,
+                       const std::function<void(const std::string&)>& say) {
+  if (options.threads > 0) at::set_num_threads(options.threads);
+  Training training;
+  training.device = find_device(options.device);
+  training.ranks = std::move(given);
+  const Ranks& ranks = *training.ranks;
+  ranks.require_same("the options", options_text(options, ranks.size()));
+  torch::manual_seed(options.seed);
+  ModelOptions model;
+  model.width = options.width;
+  training.train = load_data(options, Split::kTrain);
+  training.test = load_data(options, Split::kTest);
+  ranks.require_same("the number of examples",
+                     fmt::format("{} + {}", training.train.size, training.test.size));
+  if (training.train.size < options.batch * ranks.size()) {
+    throw ConfigError(fmt::format(
+        "train: --batch {}{} is more than the {} examples of the training split; lower it",
+        options.batch, ranks.alone() ? "" : fmt::format(" of {} ranks", ranks.size()),
+        training.train.size));
+  }
+  model.classes = training.train.classes;
+  model.channels = training.train.shape.channels;
+  training.model = make_model(options.model, model);
+  training.model->to(training.device);
+  check_input(*training.model, options.model, training.train, training.device);
+  training.train = training.train.to(training.device);
+  training.test = training.test.to(training.device);
+  training.optimizer = make_optimizer(options, training.model->parameters());
+  if (!ranks.alone()) ranks.require_same("the first parameters", training.digest());
+  if (options.second_order() || !ranks.alone()) {
+    training.kfac = std::make_unique<Preconditioner>(
+        *training.model, options.kfac, make_distribution(options, ranks, training.device, say),
+        make_logger({.level = "warning"}));
+  }
+  // Random numbers of training itself, such as dropout's, differ from rank to rank.
+  if (ranks.rank() > 0) {
+    torch::manual_seed(mix(options.seed, static_cast<std::uint64_t>(ranks.rank())));
+  }
+  return training;
+}
+
+Evaluation evaluate(Training& training, std::int64_t batch) {
+  const torch::NoGradGuard no_grad;
+  const Ranks& ranks = *training.ranks;
+  ranks.average(training.model->buffers());
+  training.model->eval();
+  at::Tensor loss = torch::zeros({}, at::TensorOptions(at::kDouble).device(training.device));
+  at::Tensor correct = torch::zeros({}, at::TensorOptions(at::kLong).device(training.device));
+  const Batches batches(
+      training.test,
+      {.batch = batch, .rank = ranks.rank(), .world = ranks.size(), .device = training.device});
+  for (std::int64_t k = 0; k < batches.size(); ++k) {
+    const Batch examples = batches.at(k);
+    if (examples.size() == 0) continue;  // more ranks than examples at the end
+    const at::Tensor logits = training.model->forward(examples.images);
+    loss += at::cross_entropy_loss(logits, examples.labels, {}, at::Reduction::Sum);
+    correct += logits.argmax(1).eq(examples.labels).sum();
+  }
+  training.model->train();
+  const std::vector<double> sums =
+      ranks.sum({loss.item<double>(), static_cast<double>(correct.item<std::int64_t>()),
+                 static_cast<double>(batches.examples())});
+  return {sums[0] / sums[2], sums[1] / sums[2]};
+}
+
+}  // namespace spdkfac::train

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/runtime/factor_bank.h"
+
+#include <gtest/gtest.h>
+
+#include "runtime/lone_rank.h"
+
+namespace spdkfac {
+namespace {
+
+using namespace support;  // NOLINT(google-build-using-namespace)
+
+constexpr FactorId kId{0, FactorSide::kA};
+
+TEST(FactorBank, AnAverageOfPackedSumsEqualsThatOfTheSumItself) {
+  // Two ranks that hold the same: the sum of their triangles over two.
+  LoneRank direct;
+  LoneRank packed;
+  torch::manual_seed(1);
+  direct.run(0);
+  torch::manual_seed(1);
+  packed.run(0);
+  direct.average(0);
+  const c10::NoGradGuard no_grad;
+  packed.bank.state(0).keep(FactorSide::kA, true, false);
+  at::Tensor triangle = at::empty({6}, test_options(at::kDouble));
+  packed.bank.pack({{kId, triangle}}, false);
+  triangle.mul_(2);
+  packed.bank.average_packed({{kId, triangle}}, 2);
+  EXPECT_TRUE(torch::equal(packed.bank.state(0).factor(FactorSide::kA).average->mean().triu(),
+                           direct.bank.state(0).factor(FactorSide::kA).average->mean().triu()));
+  EXPECT_EQ(packed.incidents.counters().factor_updates, 1);
+  EXPECT_TRUE(packed.bank.state(0).stale);
+}
+
+TEST(FactorBank, AFactorThatWasNotCapturedIsPackedAsNanAndLeftOut) {
+  LoneRank rank;
+  rank.run(0);
+  rank.average(0);
+  const at::Tensor before = rank.bank.state(0).factor(FactorSide::kA).average->mean().clone();
+  rank.bank.clear();
+  at::Tensor triangle = at::zeros({6}, test_options(at::kDouble));
+  rank.bank.pack({{kId, triangle}}, false);
+  EXPECT_TRUE(triangle.isnan().all().item<bool>());
+  rank.bank.average_packed({{kId, triangle}}, 2);
+  rank.incidents.end_step();
+  rank.incidents.finish();
+  EXPECT_EQ(rank.incidents.counters().nonfinite_factors, 1);
+  EXPECT_TRUE(torch::equal(rank.bank.state(0).factor(FactorSide::kA).average->mean(), before));
+}
+
+TEST(FactorBank, DeferredCallsYieldTheSameFactors) {
+  LoneRank now;
+  LoneRank later;
+  const at::Tensor input = torch::randn({5, 3}, test_options(at::kDouble));
+  const LayerUse use = layer_use(input, std::nullopt, false);
+  now.bank.on_call(0, use, input, now.modules[0](input), false);
+  later.bank.on_call(0, use, input, later.modules[0](input), true);
+  EXPECT_FALSE(later.bank.state(0).factor(FactorSide::kA).summed);
+  later.bank.add_deferred(kId);
+  EXPECT_TRUE(torch::equal(later.bank.state(0).factor(FactorSide::kA).sum,
+                           now.bank.state(0).factor(FactorSide::kA).sum));
+  later.bank.add_deferred(kId);  // nothing is left of it
+  EXPECT_TRUE(torch::equal(later.bank.state(0).factor(FactorSide::kA).sum,
+                           now.bank.state(0).factor(FactorSide::kA).sum));
+}
+
+TEST(FactorBank, PreconditionsWithTheInversesOfBothSides) {
+  LoneRank rank;
+  rank.run(0);
+  rank.average(0);
+  const c10::NoGradGuard no_grad;
+  rank.bank.invert_all({0});
+  EXPECT_FALSE(rank.bank.state(0).stale);
+  const at::Tensor before = rank.modules[0]->weight.grad().clone();
+  const at::Tensor a = rank.bank.state(0).factor(FactorSide::kA).inverse->value[0];
+  const at::Tensor g = rank.bank.state(0).factor(FactorSide::kG).inverse->value[0];
+  const at::Tensor inner = rank.bank.precondition_all({0}).at(0);
+  const at::Tensor expected = g.mm(before).mm(a);
+  EXPECT_TRUE(torch::allclose(rank.modules[0]->weight.grad(), expected));
+  EXPECT_NEAR(inner.item<double>(), (before * expected).sum().item<double>(), 1e-12);
+}
+
+TEST(FactorBank, ShowsAnObserverWhatItComputes) {
+  LoneRank rank;
+  rank.recorder.start(test_device());
+  rank.run(0);
+  rank.average(0);
+  {
+    const c10::NoGradGuard no_grad;
+    rank.bank.invert_all({0});
+  }
+  const auto step = rank.recorder.finish(test_device());
+  std::map<StepPart, double> shares;
+  for (const StepEvent& event : step->parts) {
+    for (const StepEvent::Share& share : event.shares) shares[event.part] += share.part;
+  }
+  EXPECT_EQ(shares[StepPart::kFactor], 2);  // A and G
+  EXPECT_NEAR(shares[StepPart::kInverse], on_cuda() ? 1 : 2, 1e-9);
+  EXPECT_EQ(shares[StepPart::kAverage], 0);  // no layer's time has it
+}
+
+}  // namespace
+}  // namespace spdkfac

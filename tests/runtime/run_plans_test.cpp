@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/runtime/run_plans.h"
+
+#include <gtest/gtest.h>
+
+#include "runtime/lone_rank.h"
+#include "spdkfac/base/error.h"
+#include "spdkfac/base/log.h"
+#include "spdkfac/plan/planner.h"
+
+namespace spdkfac {
+namespace {
+
+using namespace support;  // NOLINT(google-build-using-namespace)
+
+CallLog calls_of(const LoneRank& rank, const std::vector<std::size_t>& order) {
+  CallLog calls(rank.layers.size());
+  for (const std::size_t layer : order) {
+    const at::Tensor input =
+        at::zeros({4, rank.layers[layer].weight.size(1)}, test_options(at::kDouble));
+    calls.add(layer, layer_use(input, std::nullopt, false));
+  }
+  return calls;
+}
+
+std::vector<at::Tensor> weights_of(const LoneRank& rank) {
+  return {rank.layers[0].weight, rank.layers[1].weight};
+}
+
+std::set<StepKind> kinds_made(std::int64_t factor_interval, std::int64_t inverse_interval) {
+  LoneRank rank;
+  Distribution distribution;
+  distribution.communicator = make_local_communicator();
+  RunPlans plans(distribution,
+                 {.factor_interval = factor_interval, .inverse_interval = inverse_interval},
+                 make_logger({}));
+  plans.make_first(rank.layers, calls_of(rank, {0, 1}), weights_of(rank));
+  std::set<StepKind> kinds;
+  for (const auto& [kind, plan] : plans.followed()) kinds.insert(kind);
+  return kinds;
+}
+
+TEST(RunPlans, OneRankHasAPlanWithoutMessagesAndOwners) {
+  LoneRank rank;
+  Distribution distribution;
+  distribution.communicator = make_local_communicator();
+  RunPlans plans(distribution, {}, make_logger({}));
+  EXPECT_FALSE(plans.plan(StepKind::kFull).has_value());
+  plans.make_first(rank.layers, calls_of(rank, {1, 0}), weights_of(rank));
+  const Plan plan = plans.plan(StepKind::kFull).value();
+  EXPECT_EQ(plan.world, 1);
+  EXPECT_TRUE(plan.messages.empty());
+  // In the order of the calls: A and G of 2x2, then of 3x2.
+  const std::vector<FactorPlacement> expected = {
+      {0, FactorSide::kA, 2, {}, false},
+      {0, FactorSide::kG, 2, {}, false},
+      {1, FactorSide::kA, 3, {}, false},
+      {1, FactorSide::kG, 2, {}, false},
+  };
+  EXPECT_EQ(plan.factors, expected);
+}
+
+TEST(RunPlans, OneRankMayHaveGroupedConvolutions) {
+  const std::vector<TrackedLayer> layers = {
+      {.name = "conv", .weight = at::zeros({6, 2, 3, 3}), .bias = at::zeros({6})}};
+  CallLog calls(1);
+  const ConvGeometry geometry{
+      .kernel = {3, 3}, .stride = {1, 1}, .padding = {0, 0}, .dilation = {1, 1}, .groups = 2};
+  calls.add(0, layer_use(at::zeros({2, 4, 5, 5}), geometry, true));
+  const Plan plan = plan_without_messages("model", layers, calls, true, {2, 4}, StepKind::kFull);
+  ASSERT_EQ(plan.factors.size(), 2U);
+  EXPECT_EQ(plan.intervals.inverses, 4);
+  EXPECT_EQ(plan.factors[0].dim, 2 * 9 + 1);
+  EXPECT_EQ(plan.factors[1].dim, 6 / 2);
+}
+
+TEST(RunPlans, HaveEveryKindOfStepThatTheIntervalsBring) {
+  using K = StepKind;
+  EXPECT_EQ(kinds_made(1, 1), (std::set{K::kFull}));
+  EXPECT_EQ(kinds_made(1, 3), (std::set{K::kFull, K::kFactors}));
+  EXPECT_EQ(kinds_made(2, 4), (std::set{K::kFull, K::kFactors, K::kGradients}));
+  EXPECT_EQ(kinds_made(2, 2), (std::set{K::kFull, K::kGradients}));
+  EXPECT_EQ(kinds_made(4, 1), (std::set{K::kFull}));
+  // Factors at 0, 3, 6; inverses at 0, 2, 4, 6: step 3 has factors alone, step 1 neither.
+  EXPECT_EQ(kinds_made(3, 2), (std::set{K::kFull, K::kFactors, K::kGradients}));
+}
+
+TEST(RunPlans, MayBeMadeAfterAFailure) {
+  LoneRank rank;
+  bool fail = true;
+  Distribution distribution;
+  distribution.communicator = std::make_shared<MirroredPeers>(0, 2);
+  distribution.planner = [&](const ModelSpec& model, const RefreshIntervals& intervals,
+                             StepKind step) {
+    if (std::exchange(fail, false)) throw ConfigError("no cluster file");
+    return make_plan(model, common_costs(2), 2, preset("spd-kfac"), intervals, step);
+  };
+  RunPlans plans(distribution, {}, make_logger({}));
+  const CallLog calls = calls_of(rank, {0, 1});
+  EXPECT_THROW(plans.make_first(rank.layers, calls, weights_of(rank)), ConfigError);
+  plans.make_first(rank.layers, calls, weights_of(rank));
+  EXPECT_EQ(plans.model().parameters, 3 * 2 + 2 * 2);
+  EXPECT_EQ(plans.plan(StepKind::kFull)->world, 2);
+}
+
+}  // namespace
+}  // namespace spdkfac
