@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/plan/cluster_file.h"
 #include "support/config_error.h"
 #include "support/models.h"
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/base/json.h"
 #include "spdkfac/bench/emulated_rank.h"
 #include "spdkfac/bench/rank_traces.h"
 #include "spdkfac/bench/run_bench.h"

@@ -10,6 +10,7 @@
 #include "spdkfac/calibrate/contention.h"
 #include "spdkfac/calibrate/grid.h"
 #include "spdkfac/comm/rank_values.h"
+#include "spdkfac/plan/cluster_file.h"
 
 namespace spdkfac {
 namespace {

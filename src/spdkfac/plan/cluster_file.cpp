@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The JSON side of CostModel.
-#include <fmt/format.h>
+#include "spdkfac/plan/cluster_file.h"
 
-#include "spdkfac/plan/cost_model.h"
+#include <fmt/format.h>
 
 namespace spdkfac {
 namespace {
