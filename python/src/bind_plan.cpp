@@ -3,9 +3,12 @@
 
 #include "bindings.h"
 #include "spdkfac/base/json.h"
+#include "spdkfac/plan/cluster_file.h"
 #include "spdkfac/plan/cost_model.h"
 #include "spdkfac/plan/layer_spec.h"
+#include "spdkfac/plan/model_file.h"
 #include "spdkfac/plan/plan.h"
+#include "spdkfac/plan/plan_file.h"
 #include "spdkfac/plan/plan_options.h"
 #include "spdkfac/plan/plan_options_file.h"
 #include "spdkfac/report/layer_table.h"

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "spdkfac/plan/cluster_file.h"
 #include "support/temporary_folder.h"
 
 namespace spdkfac {

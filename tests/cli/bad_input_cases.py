@@ -22,8 +22,7 @@ CLUSTER: dict[str, Any] = {
     "format": "spdkfac.cluster/1", "name": "pair", "world": 2, "source": "made up",
     "collectives": {"all_reduce": {"alpha": 1e-5, "beta": 2e-9},
                     "reduce": {"alpha": 1e-5, "beta": 1e-9},
-                    "broadcast": {"alpha": 1e-5, "beta": 1e-9},
-                    "all_gather": {"alpha": 1e-5, "beta": 1e-9}},
+                    "broadcast": {"alpha": 1e-5, "beta": 1e-9}},
     "inverse": {"kind": "cubic", "c0": 1e-4, "c1": 0, "c2": 0, "c3": 1e-9},
     "compute": {"forward": 1e9, "factor": 1e9, "precondition": 1e9}}
 

@@ -117,7 +117,7 @@ class SimulatedTest(BenchTestCase):
         self.assertTrue(all((at[dim] < sent[dim]) == (dim <= limit) for dim in at))
         record, _ = self.bench("comm", "--simulate")
         self.assertEqual([curve["name"] for curve in record["curves"]],
-                         ["all_reduce", "reduce", "broadcast", "all_gather"])
+                         ["all_reduce", "reduce", "broadcast"])
 
     def test_models_are_those_of_the_paper(self) -> None:
         record, _ = self.bench("models")

@@ -7,6 +7,7 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/comm/agreement.h"
 #include "spdkfac/comm/logged_communicator.h"
+#include "spdkfac/plan/model_file.h"
 #include "spdkfac/runtime/step_meter.h"
 #include "spdkfac/sim/simulator.h"
 

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/plan/model_file.h"
 #include "support/config_error.h"
 
 namespace spdkfac {

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/plan/plan_file.h"
 #include "spdkfac/plan/planner.h"
 #include "support/config_error.h"
 #include "support/models.h"

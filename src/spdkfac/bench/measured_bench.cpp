@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/base/json.h"
 #include "spdkfac/bench/emulated_rank.h"
 #include "spdkfac/bench/rank_traces.h"
 #include "spdkfac/bench/run_bench.h"
@@ -285,11 +286,10 @@ Seconds time_of(const CostModel& costs, Operation operation, std::int64_t elemen
     case Operation::kAllReduce:
       return costs.all_reduce.time(elements);
     case Operation::kReduce:
+    case Operation::kAllGather:  // no plan sends one; like a reduce it is half of an all-reduce
       return costs.reduce.time(elements);
     case Operation::kBroadcast:
       return costs.broadcast.time(elements);
-    case Operation::kAllGather:
-      return costs.all_gather.time(elements);
     case Operation::kBarrier:
       break;
   }
@@ -308,7 +308,6 @@ CostModel emulated_costs(const train::RankOptions& options, const train::Ranks& 
   costs.all_reduce = network.all_reduce;
   costs.reduce = network.reduce;
   costs.broadcast = network.broadcast;
-  costs.all_gather = network.all_gather;
   return costs;
 }
 

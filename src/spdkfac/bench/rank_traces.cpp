@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "spdkfac/base/json.h"
 #include "spdkfac/runtime/step_meter.h"
 #include "spdkfac/trace/joined_traces.h"
 

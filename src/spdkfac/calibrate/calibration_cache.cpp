@@ -11,6 +11,7 @@
 
 #include "spdkfac/base/error.h"
 #include "spdkfac/base/hash.h"
+#include "spdkfac/plan/cluster_file.h"
 
 namespace spdkfac {
 namespace {

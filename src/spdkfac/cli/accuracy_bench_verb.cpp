@@ -9,6 +9,7 @@
 #include <torch/torch.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/base/json.h"
 #include "spdkfac/base/log.h"
 #include "spdkfac/bench/bench_model.h"
 #include "spdkfac/cli/output.h"

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "spdkfac/plan/cluster_file.h"
 #include "spdkfac/report/table.h"
 
 namespace spdkfac::cli {

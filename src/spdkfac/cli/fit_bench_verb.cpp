@@ -169,7 +169,6 @@ void add_simulated_curves(Json& record, const FitBenchFlags& flags, const CostMo
   add("all_reduce", costs.all_reduce);
   add("reduce", costs.reduce);
   add("broadcast", costs.broadcast);
-  add("all_gather", costs.all_gather);
 }
 
 // Points at powers of two of what a cluster file says, for people.

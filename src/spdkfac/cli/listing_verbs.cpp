@@ -13,8 +13,10 @@
 #include "spdkfac/base/json.h"
 #include "spdkfac/cli/output.h"
 #include "spdkfac/cli/verbs.h"
+#include "spdkfac/plan/cluster_file.h"
 #include "spdkfac/plan/cost_model.h"
 #include "spdkfac/plan/layer_spec.h"
+#include "spdkfac/plan/model_file.h"
 #include "spdkfac/plan/plan_options.h"
 #include "spdkfac/report/layer_table.h"
 #include "spdkfac/report/table.h"
@@ -124,7 +126,6 @@ void show_cluster(const CostModel& costs) {
   add("all_reduce", costs.all_reduce);
   add("reduce", costs.reduce);
   add("broadcast", costs.broadcast);
-  add("all_gather", costs.all_gather);
   text += collectives.text() + "\n";
   Table inverses({{"dimension"}, {"inverse ms"}, {"broadcast ms"}, {"cheaper", kLeft}});
   for (std::int64_t dim = 64; dim <= 8192; dim *= 2) {

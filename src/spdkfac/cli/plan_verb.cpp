@@ -7,6 +7,7 @@
 #include "spdkfac/cli/inputs.h"
 #include "spdkfac/cli/output.h"
 #include "spdkfac/cli/verbs.h"
+#include "spdkfac/plan/plan_file.h"
 #include "spdkfac/report/plan_text.h"
 #include "spdkfac/report/predict.h"
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/base/json.h"
 #include "spdkfac/cli/inputs.h"
 #include "spdkfac/cli/output.h"
 #include "spdkfac/cli/verbs.h"

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The JSON side of CostModel.
-#include <fmt/format.h>
+#include "spdkfac/plan/cluster_file.h"
 
-#include "spdkfac/plan/cost_model.h"
+#include <fmt/format.h>
 
 namespace spdkfac {
 namespace {
@@ -174,7 +173,8 @@ CostModel parse_cluster(const Json& document, const std::string& where) {
   costs.all_reduce = parse_collective(collectives.required("all_reduce"));
   costs.broadcast = parse_collective(collectives.required("broadcast"));
   costs.reduce = parse_collective(collectives.required("reduce"));
-  costs.all_gather = parse_collective(collectives.required("all_gather"));
+  // Files of earlier versions have it; no plan sends an all-gather.
+  if (const auto unused = collectives.optional("all_gather")) parse_collective(*unused);
   collectives.finish();
   costs.inverse = parse_inverse(object.required("inverse"));
   if (const auto compute = object.optional("compute")) costs.compute = parse_rates(*compute);
@@ -217,8 +217,7 @@ Json to_json(const CostModel& costs) {
                  {"collectives",
                   {{"all_reduce", collective_json(costs.all_reduce)},
                    {"reduce", collective_json(costs.reduce)},
-                   {"broadcast", collective_json(costs.broadcast)},
-                   {"all_gather", collective_json(costs.all_gather)}}},
+                   {"broadcast", collective_json(costs.broadcast)}}},
                  {"inverse", inverse_json(costs.inverse)}};
   if (costs.compute) {
     result["compute"] = {{"forward", costs.compute->forward.value()},

@@ -138,7 +138,7 @@ CostModel CostModel::for_world(int new_world) const {
   CostModel result = *this;
   result.world = new_world;
   if (new_world == 1) {
-    result.all_reduce = result.reduce = result.broadcast = result.all_gather = CollectiveCost();
+    result.all_reduce = result.reduce = result.broadcast = CollectiveCost();
     return result;
   }
   if (world == 1) {
@@ -149,8 +149,7 @@ CostModel CostModel::for_world(int new_world) const {
   }
   const double alpha = alpha_factor(alpha_scaling, world, new_world);
   const double beta = ring_share(new_world) / ring_share(world);
-  for (CollectiveCost* cost :
-       {&result.all_reduce, &result.reduce, &result.broadcast, &result.all_gather}) {
+  for (CollectiveCost* cost : {&result.all_reduce, &result.reduce, &result.broadcast}) {
     *cost = cost->scaled(alpha, beta);
   }
   return result;

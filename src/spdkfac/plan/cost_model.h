@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "spdkfac/base/factor_side.h"
-#include "spdkfac/base/json.h"
 #include "spdkfac/base/units.h"
 #include "spdkfac/plan/layer_spec.h"
 
@@ -111,7 +110,6 @@ struct CostModel {
   CollectiveCost all_reduce;
   CollectiveCost reduce;
   CollectiveCost broadcast;
-  CollectiveCost all_gather;
   InverseCost inverse = CubicInverse{};
   std::optional<ComputeRates> compute;
   std::map<std::string, MeasuredTotals> models;
@@ -131,9 +129,8 @@ struct CostModel {
   CostModel for_world(int new_world) const;
 };
 
-CostModel parse_cluster(const Json& document, const std::string& where);
+// Reads a cluster file; anything unexpected is a ConfigError with the field's path.
 CostModel read_cluster(const std::filesystem::path& path);
-Json to_json(const CostModel& costs);
 
 // As measured with the layer, or else by the cluster's cost of its dimension.
 Seconds inverse_time(const LayerSpec& layer, FactorSide side, const CostModel& costs);

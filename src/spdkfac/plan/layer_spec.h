@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "spdkfac/base/json.h"
 #include "spdkfac/base/units.h"
 
 namespace spdkfac {
@@ -74,12 +73,8 @@ struct ModelSpec {
   std::vector<LayerSpec> layers;
 };
 
-// A name as messages and tables can show it: a non-empty string without control characters.
-std::string parse_name(const JsonValue& value);
-
-// The layer table of docs/formats.md; anything unexpected is a ConfigError with the field's path.
-ModelSpec parse_model(const Json& document, const std::string& where);
+// Reads a layer table (docs/formats.md); anything unexpected is a ConfigError with the field's
+// path.
 ModelSpec read_model(const std::filesystem::path& path);
-Json to_json(const ModelSpec& model);
 
 }  // namespace spdkfac

@@ -7,6 +7,7 @@
 
 #include "spdkfac/base/check.h"
 #include "spdkfac/base/hash.h"
+#include "spdkfac/plan/plan_file.h"
 
 namespace spdkfac {
 

@@ -9,7 +9,6 @@
 
 #include "spdkfac/base/category.h"
 #include "spdkfac/base/factor_side.h"
-#include "spdkfac/base/json.h"
 #include "spdkfac/plan/layer_spec.h"
 #include "spdkfac/plan/plan_options.h"
 #include "spdkfac/plan/refresh_intervals.h"
@@ -118,8 +117,7 @@ Plan without_gradients(Plan plan, const ModelSpec& model);
 // a tensor that is missing or sent twice, an owner outside the world.
 void validate_against(const Plan& plan, const ModelSpec& model, const std::string& where);
 
-Json to_json(const Plan& plan);
-Plan parse_plan(const Json& document, const std::string& where);
+// Reads a plan file; anything unexpected is a ConfigError with the field's path.
 Plan read_plan(const std::filesystem::path& path);
 
 const std::vector<std::string>& step_names();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The JSON side of Plan.
+#include "spdkfac/plan/plan_file.h"
+
 #include <algorithm>
 
 #include <fmt/format.h>
 
-#include "spdkfac/plan/plan.h"
 #include "spdkfac/plan/plan_options_file.h"
 
 namespace spdkfac {

@@ -14,7 +14,7 @@ CostModel common_costs(int world) {
   const Seconds startup(1e-4);
   const Seconds element(share * kBytesPerElement / bytes_per_second);
   costs.all_reduce = CollectiveCost(startup, element * 2.0);
-  costs.reduce = costs.broadcast = costs.all_gather = CollectiveCost(startup, element);
+  costs.reduce = costs.broadcast = CollectiveCost(startup, element);
   const double rate = 5e10;
   costs.inverse = CubicInverse{.c0 = 1e-5, .c3 = 1 / rate};
   costs.compute = ComputeRates{FlopsPerSecond(rate), FlopsPerSecond(rate), FlopsPerSecond(rate)};

@@ -8,6 +8,7 @@
 
 #include "spdkfac/base/error.h"
 #include "spdkfac/comm/agreement.h"
+#include "spdkfac/plan/model_file.h"
 
 namespace spdkfac {
 namespace {

@@ -8,7 +8,7 @@
 
 namespace spdkfac {
 
-struct Interval {
+struct BusyTime {
   Seconds start;
   Seconds end;
 };
@@ -18,25 +18,25 @@ struct Interval {
 class Channel {
  public:
   // Carries a message that the last worker has reached at `ready`; returns when.
-  Interval carry(Seconds ready, Seconds duration);
+  BusyTime carry(Seconds ready, Seconds duration);
 
   Seconds free_at() const { return free_at_; }
   // How long it was busy from `time` until it was last free.
   Seconds busy_since(Seconds time) const;
-  const std::vector<Interval>& busy() const { return busy_; }
+  const std::vector<BusyTime>& busy() const { return busy_; }
 
  private:
   Seconds free_at_;
-  std::vector<Interval> busy_;
+  std::vector<BusyTime> busy_;
   std::vector<Seconds> busy_before_;  // of each interval: how long the channel was busy before it
   Seconds busy_total_;
 };
 
 // One worker's compute stream. While the channel is busy it runs at `rate_under_communication`;
 // `slowness` multiplies all its work. Time only moves forward.
-class WorkerClock {
+class RankClock {
  public:
-  WorkerClock(double slowness, double rate_under_communication)
+  RankClock(double slowness, double rate_under_communication)
       : slowness_(slowness), rate_(rate_under_communication) {}
 
   Seconds now() const { return now_; }

@@ -75,8 +75,7 @@ Scenario scaled(const Scenario& scenario, const CostFactors& factors) {
   scale_layers(result, factors);
   CostModel& costs = result.costs;
   costs.inverse = scaled(costs.inverse, factors.inverses);
-  for (CollectiveCost* cost :
-       {&costs.all_reduce, &costs.reduce, &costs.broadcast, &costs.all_gather}) {
+  for (CollectiveCost* cost : {&costs.all_reduce, &costs.reduce, &costs.broadcast}) {
     *cost = cost->scaled(factors.startups, factors.bytes, factors.startups);
   }
   Overheads& overheads = costs.overheads;
