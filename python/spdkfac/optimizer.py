@@ -104,8 +104,7 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
             list(module.parameters()),
             options,
             communicator=self._communicator,
-            planner=_planner(self._communicator, device, group, choice, followed, cluster),
-            second_order=choice.second_order,
+            plans=_plan_source(group, choice, followed, cluster),
             send_gradients=self._sends_gradients or group is None,
             model_name=model_name or type(module).__name__,
             profile_steps=0 if followed else profile_steps,
@@ -281,19 +280,12 @@ def _sends(gradients: Gradients, model: nn.Module) -> bool:
     return True
 
 
-def _planner(communicator: _core.Communicator | None, device: torch.device,
-             group: dist.ProcessGroup | None, choice: _core.PlanOptions, plan: Plan | None,
-             cluster: Cluster | str | Path | None) -> _core.Planner | None:
-    """Where plans come from; `measure` asks the processes themselves."""
-    if communicator is None:
-        return None
-    world = communicator.size
+def _plan_source(group: dist.ProcessGroup | None, choice: _core.PlanOptions, plan: Plan | None,
+                 cluster: Cluster | str | Path | None) -> _core.PlanSource:
+    """Where plans come from; without a plan or a cluster the processes measure their own costs."""
     if plan is not None:
-        return _core.Planner.of_plan(plan.core, world)
-    if cluster is None:
-        return _core.Planner.of_costs(_core.common_cluster(world), world, choice)
-    if cluster == "measure":
-        transport = f"c10d-{dist.get_backend(group)}"
-        return _core.Planner.of_costs(_core.calibrate(communicator, device, transport), world,
-                                      choice)
-    return _core.Planner.of_costs(as_cluster(cluster).core, world, choice)
+        return _core.PlanSource.of_plan(plan.core)
+    if cluster is None or cluster == "measure":
+        transport = "" if group is None else f"c10d-{dist.get_backend(group)}"
+        return _core.PlanSource.measure(choice, transport)
+    return _core.PlanSource.of_costs(as_cluster(cluster).core, choice)

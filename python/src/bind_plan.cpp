@@ -88,7 +88,6 @@ void bind_clusters(py::module_& module) {
       .def("inverse_time", [](const CostModel& costs, std::int64_t dim) {
         return costs.inverse_time(dim).value();
       });
-  module.def("common_cluster", &common_costs);
 }
 
 py::list owners(const Plan& plan) {

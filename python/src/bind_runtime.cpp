@@ -17,10 +17,9 @@
 #include "bindings.h"
 #include "spdkfac/base/error.h"
 #include "spdkfac/base/log.h"
-#include "spdkfac/calibrate/quick_calibration.h"
 #include "spdkfac/comm/c10d.h"
 #include "spdkfac/runtime/describe.h"
-#include "spdkfac/runtime/planners.h"
+#include "spdkfac/runtime/distribution.h"
 #include "spdkfac/runtime/preconditioner.h"
 #include "spdkfac/runtime/step_meter.h"
 
@@ -121,32 +120,23 @@ void bind_communicator(py::module_& module) {
   });
 }
 
-// Opaque to Python: what a Preconditioner asks for plans.
-struct PlannerHandle {
-  Planner planner;
+// Opaque to Python: where the plans of a Preconditioner come from.
+struct PlanSourceHandle {
+  PlanSource source;
 };
 
-void bind_planners(py::module_& module) {
-  py::class_<PlannerHandle>(module, "Planner")
+void bind_plan_source(py::module_& module) {
+  py::class_<PlanSourceHandle>(module, "PlanSource")
+      .def_static(
+          "measure",
+          [](const PlanOptions& options, const std::string& transport) {
+            return PlanSourceHandle{MeasureHere{.options = options, .transport = transport}};
+          })
       .def_static("of_costs",
-                  [](const CostModel& costs, int world, const PlanOptions& options) {
-                    if (costs.world != world) {
-                      throw ConfigError(
-                          fmt::format("cluster {}: is for {} processes, this run has {}; pass "
-                                      "cluster.for_world({})",
-                                      costs.name, costs.world, world, world));
-                    }
-                    return PlannerHandle{planner_of_costs(costs, world, options)};
+                  [](const CostModel& costs, const PlanOptions& options) {
+                    return PlanSourceHandle{PlanForCosts{costs, options}};
                   })
-      .def_static("of_plan", [](const Plan& plan, int world) {
-        return PlannerHandle{planner_of_plan(plan, world, "plan")};
-      });
-  module.def(
-      "calibrate",
-      [](Communicator& communicator, const at::Device& device, const std::string& transport) {
-        return quick_calibration(communicator, device, {.transport = transport}).costs;
-      },
-      py::call_guard<py::gil_scoped_release>());
+      .def_static("of_plan", [](const Plan& plan) { return PlanSourceHandle{FollowPlan{plan}}; });
 }
 
 at::Tensor save(Preconditioner& kfac) {
@@ -202,12 +192,11 @@ py::dict memory(const Preconditioner& kfac) {
 std::unique_ptr<Preconditioner> make_preconditioner(
     const std::vector<LayerTuple>& layers, const std::vector<at::Tensor>& parameters,
     const KfacOptions& options, const std::shared_ptr<Communicator>& communicator,
-    const PlannerHandle* planner, bool second_order, bool send_gradients,
-    const std::string& model_name, std::int64_t profile_steps, const std::string& log_level) {
+    const PlanSourceHandle& plans, bool send_gradients, const std::string& model_name,
+    std::int64_t profile_steps, const std::string& log_level) {
   Distribution distribution;
   distribution.communicator = communicator;
-  if (planner != nullptr) distribution.planner = planner->planner;
-  distribution.second_order = second_order;
+  distribution.plans = plans.source;
   distribution.send_gradients = send_gradients;
   distribution.model_name = model_name;
   distribution.profile_steps = profile_steps;
@@ -227,9 +216,9 @@ void bind_preconditioner(py::module_& module) {
   const auto unlocked = py::call_guard<py::gil_scoped_release>();
   py::class_<Preconditioner>(module, "Preconditioner")
       .def(py::init(&make_preconditioner), py::arg("layers"), py::arg("parameters"),
-           py::arg("options"), py::kw_only(), py::arg("communicator"), py::arg("planner"),
-           py::arg("second_order"), py::arg("send_gradients"), py::arg("model_name"),
-           py::arg("profile_steps"), py::arg("log_level"))
+           py::arg("options"), py::kw_only(), py::arg("communicator"), py::arg("plans"),
+           py::arg("send_gradients"), py::arg("model_name"), py::arg("profile_steps"),
+           py::arg("log_level"))
       .def("step", py::overload_cast<double>(&Preconditioner::step), unlocked)
       .def("synchronize", &Preconditioner::synchronize, unlocked)
       .def("discard", &Preconditioner::discard, unlocked)
@@ -259,7 +248,7 @@ void bind_preconditioner(py::module_& module) {
 void bind_runtime(py::module_& module) {
   bind_options(module);
   bind_communicator(module);
-  bind_planners(module);
+  bind_plan_source(module);
   bind_preconditioner(module);
   module.def("describe", [](const std::string& name, const std::vector<LayerTuple>& layers,
                             const std::vector<at::Tensor>& parameters, const py::function& forward,

@@ -9,7 +9,6 @@
 #include "spdkfac/runtime/distribution.h"
 #include "spdkfac/runtime/graph_steps.h"
 #include "spdkfac/runtime/kfac_options.h"
-#include "spdkfac/runtime/planners.h"
 #include "spdkfac/runtime/preconditioner.h"
 
 // Communicators.

@@ -67,7 +67,7 @@ TEST(EmulatedRank, DoesTheWorkOfTheOneThatComputesLongest) {
   ModelSpec timed = two_layers();
   timed.layers[1].times->inverse_g = Seconds(20);
   timed.layers[1].times->inverse_a = Seconds(8);
-  const Plan again = planner_of_emulated_rank(plain, costs, 3)(timed, StepKind::kFull);
+  const Plan again = planner_of_emulated_rank(plain, costs, 3)(timed, {}, StepKind::kFull);
   EXPECT_EQ(again.factors[1].owner, 3);
   EXPECT_EQ(again.factors[3].owner, 1);
 }

@@ -234,13 +234,16 @@ TEST(Messages, APlanForAnotherNumberOfRanksIsAnError) {
   if (world()->size() == 1) GTEST_SKIP() << "one rank has no plan";
   RankNet model = seeded_net();
   Distribution distribution = distribution_of({}, world());
-  distribution.planner = [](const ModelSpec& spec, const RefreshIntervals& intervals,
-                            StepKind step) {
-    return make_best_plan(spec, rank_costs(8), 8, preset("spd-kfac"), intervals, step);
-  };
+  distribution.plans =
+      CustomPlanner{[](const ModelSpec& spec, const RefreshIntervals& intervals, StepKind step) {
+        return make_best_plan(spec, rank_costs(8), 8, preset("spd-kfac"), intervals, step);
+      }};
   Preconditioner kfac(*model, {}, distribution);
   rank_loss(model, rank_batch(world()->rank(), 0)).backward();
   EXPECT_THROW(kfac.step(kRankRate), ConfigError);
+  // Those that are known beforehand are refused at once.
+  distribution.plans = PlanForCosts{rank_costs(8)};
+  EXPECT_THROW(Preconditioner(*model, {}, distribution), ConfigError);
 }
 
 TEST(Messages, PlansAreMadeAgainWithTheTimesOfAllParts) {

@@ -94,13 +94,14 @@ inline Distribution distribution_of(const RankRun& run, std::shared_ptr<Communic
   const int world = communicator->size();
   Distribution distribution;
   distribution.communicator = std::move(communicator);
-  distribution.second_order = preset(run.algorithm).second_order();
   distribution.profile_steps = run.profile_steps;
-  distribution.planner = [run, world, seen](const ModelSpec& model,
-                                            const RefreshIntervals& intervals, StepKind step) {
+  const PlanOptions options = preset(run.algorithm);
+  const auto planner = [options, world, seen](const ModelSpec& model,
+                                              const RefreshIntervals& intervals, StepKind step) {
     if (seen) *seen = model;
-    return make_best_plan(model, rank_costs(world), world, preset(run.algorithm), intervals, step);
+    return make_best_plan(model, rank_costs(world), world, options, intervals, step);
   };
+  distribution.plans = CustomPlanner{planner, options.second_order()};
   return distribution;
 }
 

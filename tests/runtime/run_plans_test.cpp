@@ -7,11 +7,19 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/base/log.h"
 #include "spdkfac/plan/planner.h"
+#include "support/config_error.h"
+#include "support/temporary_folder.h"
 
 namespace spdkfac {
 namespace {
 
 using namespace support;  // NOLINT(google-build-using-namespace)
+
+CostModel two_rank_costs() {
+  CostModel costs = affine_costs(2, 1e-6, 1e-9, CubicInverse{1e-5, 0, 0, 1e-9});
+  costs.compute = ComputeRates{FlopsPerSecond(1e9), FlopsPerSecond(1e9), FlopsPerSecond(1e9)};
+  return costs;
+}
 
 CallLog calls_of(const LoneRank& rank, const std::vector<std::size_t>& order) {
   CallLog calls(rank.layers.size());
@@ -33,7 +41,7 @@ std::set<StepKind> kinds_made(std::int64_t factor_interval, std::int64_t inverse
   distribution.communicator = make_local_communicator();
   RunPlans plans(distribution,
                  {.factor_interval = factor_interval, .inverse_interval = inverse_interval},
-                 make_logger({}));
+                 test_device(), make_logger({}));
   plans.make_first(rank.layers, calls_of(rank, {0, 1}), weights_of(rank));
   std::set<StepKind> kinds;
   for (const auto& [kind, plan] : plans.followed()) kinds.insert(kind);
@@ -44,7 +52,7 @@ TEST(RunPlans, OneRankHasAPlanWithoutMessagesAndOwners) {
   LoneRank rank;
   Distribution distribution;
   distribution.communicator = make_local_communicator();
-  RunPlans plans(distribution, {}, make_logger({}));
+  RunPlans plans(distribution, {}, test_device(), make_logger({}));
   EXPECT_FALSE(plans.plan(StepKind::kFull).has_value());
   plans.make_first(rank.layers, calls_of(rank, {1, 0}), weights_of(rank));
   const Plan plan = plans.plan(StepKind::kFull).value();
@@ -90,17 +98,65 @@ TEST(RunPlans, MayBeMadeAfterAFailure) {
   bool fail = true;
   Distribution distribution;
   distribution.communicator = std::make_shared<MirroredPeers>(0, 2);
-  distribution.planner = [&](const ModelSpec& model, const RefreshIntervals& intervals,
-                             StepKind step) {
-    if (std::exchange(fail, false)) throw ConfigError("no cluster file");
-    return make_plan(model, common_costs(2), 2, preset("spd-kfac"), intervals, step);
-  };
-  RunPlans plans(distribution, {}, make_logger({}));
+  distribution.plans =
+      CustomPlanner{[&](const ModelSpec& model, const RefreshIntervals& intervals, StepKind step) {
+        if (std::exchange(fail, false)) throw ConfigError("no cluster file");
+        return make_plan(model, two_rank_costs(), 2, preset("spd-kfac"), intervals, step);
+      }};
+  RunPlans plans(distribution, {}, test_device(), make_logger({}));
   const CallLog calls = calls_of(rank, {0, 1});
   EXPECT_THROW(plans.make_first(rank.layers, calls, weights_of(rank)), ConfigError);
   plans.make_first(rank.layers, calls, weights_of(rank));
   EXPECT_EQ(plans.model().parameters, 3 * 2 + 2 * 2);
   EXPECT_EQ(plans.plan(StepKind::kFull)->world, 2);
+}
+
+// The plans of a source on two mirrored ranks.
+Plan plan_of(const PlanSource& source, const KfacOptions& options = {}) {
+  LoneRank rank;
+  Distribution distribution;
+  distribution.communicator = std::make_shared<MirroredPeers>(0, 2);
+  distribution.plans = source;
+  RunPlans plans(distribution, options, test_device(), make_logger({}));
+  plans.make_first(rank.layers, calls_of(rank, {0, 1}), weights_of(rank));
+  return plans.plan(StepKind::kFull).value();
+}
+
+TEST(PlanSource, KnownCostsArePlannedForTheIntervalsOfTheRun) {
+  const Plan plan = plan_of(PlanForCosts{two_rank_costs(), preset("auto")},
+                            {.factor_interval = 2, .inverse_interval = 6});
+  EXPECT_EQ(plan.intervals, (RefreshIntervals{2, 6}));
+}
+
+TEST(PlanSource, CostsAndPlansForOtherRanksAreRefused) {
+  CostModel costs = two_rank_costs();
+  costs.world = 8;
+  expect_config_error([&] { plan_of(PlanForCosts{costs}); }, "is for 8 ranks, this run has 2");
+  Plan plan;
+  plan.world = 4;
+  expect_config_error([&] { plan_of(FollowPlan{plan, "my.json"}); }, "my.json: is for 4 ranks");
+}
+
+TEST(PlanSource, AGivenPlanIsFollowed) {
+  const Plan made = plan_of(PlanForCosts{two_rank_costs(), preset("mpd-kfac")});
+  EXPECT_EQ(plan_of(FollowPlan{made}).digest(), made.digest());
+}
+
+TEST(PlanSource, SaysWhetherThereAreFactors) {
+  EXPECT_TRUE(second_order(MeasureHere{}));
+  EXPECT_FALSE(second_order(MeasureHere{.options = preset("sgd")}));
+  EXPECT_FALSE(second_order(PlanForCosts{two_rank_costs(), preset("sgd")}));
+  EXPECT_FALSE(second_order(CustomPlanner{nullptr, false}));
+}
+
+// The default of several ranks: their own costs, which are kept for the next run.
+TEST(PlanSource, MeasuresThisMachineOnceByDefault) {
+  EXPECT_TRUE(std::holds_alternative<MeasureHere>(Distribution{}.plans));
+  const TemporaryFolder folder;
+  const Plan plan = plan_of(MeasureHere{.cache_folder = folder.path()});
+  EXPECT_EQ(plan.algorithm, "spd-kfac");
+  EXPECT_EQ(plan.world, 2);
+  EXPECT_FALSE(std::filesystem::is_empty(folder.path()));
 }
 
 }  // namespace

@@ -61,14 +61,14 @@ MeasuredVariant make_variant(const Variant& variant, const BenchSetting& setting
   measured.communicator = setup.communicator();
   Distribution distribution;
   distribution.communicator = measured.communicator;
-  distribution.second_order = variant.options.second_order();
   distribution.model_name = setting.model;
   distribution.profile_steps = setup.profile_steps;
-  distribution.planner =
-      planner_of_costs(setup.costs, measured.communicator->size(), variant.options);
+  distribution.plans = PlanForCosts{setup.costs, variant.options};
   if (setup.ranks.alone()) {
-    distribution.planner =
-        planner_of_emulated_rank(distribution.planner, setup.costs, measured.communicator->rank());
+    const Communicator& ranks = *measured.communicator;
+    const Planner planner = planner_of_costs(setup.costs, ranks.size(), variant.options);
+    distribution.plans = CustomPlanner{planner_of_emulated_rank(planner, setup.costs, ranks.rank()),
+                                       variant.options.second_order()};
   }
   KfacOptions kfac;
   kfac.trace = true;

@@ -1,31 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/runtime/distribution.h"
 
-#include "spdkfac/plan/planner.h"
-
 namespace spdkfac {
+namespace {
 
-CostModel common_costs(int world) {
-  CostModel costs;
-  costs.name = "common";
-  costs.world = world;
-  const double bytes_per_second = 1.25e9;
-  const double share = (world - 1.0) / world;
-  const Seconds startup(1e-4);
-  const Seconds element(share * kBytesPerElement / bytes_per_second);
-  costs.all_reduce = CollectiveCost(startup, element * 2.0);
-  costs.reduce = costs.broadcast = CollectiveCost(startup, element);
-  const double rate = 5e10;
-  costs.inverse = CubicInverse{.c0 = 1e-5, .c3 = 1 / rate};
-  costs.compute = ComputeRates{FlopsPerSecond(rate), FlopsPerSecond(rate), FlopsPerSecond(rate)};
-  return costs;
-}
+struct SecondOrder {
+  bool operator()(const MeasureHere& source) const { return source.options.second_order(); }
+  bool operator()(const PlanForCosts& source) const { return source.options.second_order(); }
+  bool operator()(const FollowPlan& source) const { return source.plan.options.second_order(); }
+  bool operator()(const CustomPlanner& source) const { return source.second_order; }
+};
 
-Planner common_planner(int world) {
-  return [costs = common_costs(world), world](const ModelSpec& model,
-                                              const RefreshIntervals& intervals, StepKind step) {
-    return make_plan(model, costs, world, preset("spd-kfac"), intervals, step);
-  };
-}
+}  // namespace
+
+bool second_order(const PlanSource& source) { return std::visit(SecondOrder{}, source); }
 
 }  // namespace spdkfac

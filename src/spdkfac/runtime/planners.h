@@ -3,9 +3,15 @@
 
 #include <string>
 
+#include <c10/core/Device.h>
+
 #include "spdkfac/plan/cost_model.h"
 #include "spdkfac/plan/plan_options.h"
 #include "spdkfac/runtime/distribution.h"
+
+namespace spdlog {
+class logger;
+}
 
 namespace spdkfac {
 
@@ -15,5 +21,10 @@ Planner planner_of_costs(const CostModel& costs, int world, const PlanOptions& o
 // The plan of a full step; steps between refreshes follow its options and intervals, so that all
 // place factors alike. One of another number of ranks is a ConfigError that begins with `where`.
 Planner planner_of_plan(const Plan& plan, int world, const std::string& where);
+
+// What the source stands for on these ranks; all call it. MeasureHere measures now, and logs where
+// the costs come from.
+Planner make_planner(const PlanSource& source, Communicator& communicator, c10::Device device,
+                     spdlog::logger& logger);
 
 }  // namespace spdkfac

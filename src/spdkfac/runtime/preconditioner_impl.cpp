@@ -20,38 +20,40 @@ std::vector<at::Tensor> trainable(std::vector<at::Tensor> parameters) {
   return parameters;
 }
 
-KfacOptions validated(const KfacOptions& options) {
+int ranks_of(const Distribution& distribution) {
+  return distribution.communicator ? distribution.communicator->size() : 1;
+}
+
+KfacOptions validated(const KfacOptions& options, int world) {
   validate(options);
-  return options;
-}
-
-// One rank has nobody to average gradients with, and a plan that no times change.
-Distribution completed(Distribution distribution) {
-  if (!distribution.communicator) distribution.communicator = make_local_communicator();
-  const int world = distribution.communicator->size();
-  if (world == 1) {
-    distribution.send_gradients = false;
-    distribution.profile_steps = 0;
-  } else if (!distribution.planner) {
-    distribution.planner = common_planner(world);
-  }
-  return distribution;
-}
-
-std::string place_of(const Communicator& communicator) {
-  return communicator.size() == 1 ? "" : fmt::format(" on rank {}", communicator.rank());
-}
-
-void check(const KfacOptions& options, const std::vector<TrackedLayer>& layers, int world) {
-  if (layers.empty()) {
-    throw ConfigError("kfac: the model has no Conv2d and no Linear layer; K-FAC covers these");
-  }
   if (world > 1 && options.inverse_interval % options.factor_interval != 0) {
     throw ConfigError(fmt::format(
         "kfac: inverse_interval={} is no multiple of factor_interval={}; with several ranks new "
         "inverses come with new factors",
         options.inverse_interval, options.factor_interval));
   }
+  return options;
+}
+
+std::vector<TrackedLayer> not_empty(std::vector<TrackedLayer> layers) {
+  if (layers.empty()) {
+    throw ConfigError("kfac: the model has no Conv2d and no Linear layer; K-FAC covers these");
+  }
+  return layers;
+}
+
+// One rank has nobody to average gradients with, and a plan that no times change.
+Distribution completed(Distribution distribution) {
+  if (!distribution.communicator) distribution.communicator = make_local_communicator();
+  if (distribution.communicator->size() == 1) {
+    distribution.send_gradients = false;
+    distribution.profile_steps = 0;
+  }
+  return distribution;
+}
+
+std::string place_of(const Communicator& communicator) {
+  return communicator.size() == 1 ? "" : fmt::format(" on rank {}", communicator.rank());
 }
 
 // What the host counts; incidents are counted when they arrive.
@@ -91,9 +93,10 @@ class Preconditioner::Impl::Sink : public CaptureSink, public std::enable_shared
 Preconditioner::Impl::Impl(std::vector<TrackedLayer> tracked, std::vector<at::Tensor> parameters,
                            const Distribution& distribution, const KfacOptions& given,
                            std::shared_ptr<spdlog::logger> logger)
-    : options(validated(given)),
-      layers(std::move(tracked)),
+    : options(validated(given, ranks_of(distribution))),
+      layers(not_empty(std::move(tracked))),
       distribution_(completed(distribution)),
+      second_order_(second_order(distribution_.plans)),
       parameters_(trainable(std::move(parameters))),
       others_(other_parameters(parameters_, layers)),
       incidents_(layers, options, logger, place_of(*distribution_.communicator)),
@@ -101,8 +104,7 @@ Preconditioner::Impl::Impl(std::vector<TrackedLayer> tracked, std::vector<at::Te
       executor_(*distribution_.communicator, bank_, incidents_, recorder_,
                 LayerGradients(parameters_by_layer(layers, parameters_))),
       calls_(layers.size()),
-      plans_(distribution_, options, std::move(logger)) {
-  check(options, layers, ranks());
+      plans_(distribution_, options, device(), std::move(logger)) {
   if (distribution_.send_gradients) hook_gradients(parameters_by_layer(layers, parameters_));
   executor_.begin(work(), /*defer=*/false);
   sink_ = std::make_shared<Sink>(*this);
@@ -124,9 +126,8 @@ void Preconditioner::Impl::hook_gradients(const std::vector<std::vector<at::Tens
 }
 
 StepWork Preconditioner::Impl::work() const {
-  const bool second_order = distribution_.second_order;
-  return {.factors = second_order && steps_ % options.factor_interval == 0,
-          .inverses = !second_order || steps_ % options.inverse_interval == 0};
+  return {.factors = second_order_ && steps_ % options.factor_interval == 0,
+          .inverses = !second_order_ || steps_ % options.inverse_interval == 0};
 }
 
 // In the type of the factors: half precision could not hold the quotient.

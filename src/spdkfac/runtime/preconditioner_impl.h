@@ -69,6 +69,7 @@ class Preconditioner::Impl {
   void hook_gradients(const std::vector<std::vector<at::Tensor>>& by_layer);
 
   const Distribution distribution_;
+  const bool second_order_;
   const std::vector<at::Tensor> parameters_;  // those that are trained
   const std::vector<at::Tensor> others_;      // of them, those outside the layers
   std::function<at::Tensor()> loss_scale_;    // null: 1

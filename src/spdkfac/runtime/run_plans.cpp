@@ -9,6 +9,7 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/comm/agreement.h"
 #include "spdkfac/plan/model_file.h"
+#include "spdkfac/runtime/planners.h"
 
 namespace spdkfac {
 namespace {
@@ -74,20 +75,23 @@ Plan plan_without_messages(const std::string& model, const std::vector<TrackedLa
   return plan;
 }
 
-RunPlans::RunPlans(const Distribution& distribution, const KfacOptions& options,
+RunPlans::RunPlans(const Distribution& distribution, const KfacOptions& options, c10::Device device,
                    std::shared_ptr<spdlog::logger> logger)
     : distribution_(distribution),
-      kinds_(kinds_of(options, distribution.second_order)),
+      second_order_(second_order(distribution.plans)),
+      kinds_(kinds_of(options, second_order_)),
       intervals_(options.intervals()),
-      logger_(std::move(logger)) {}
+      logger_(std::move(logger)) {
+  Communicator& ranks = *distribution.communicator;
+  if (ranks.size() > 1) planner_ = make_planner(distribution.plans, ranks, device, *logger_);
+}
 
 void RunPlans::make_first(const std::vector<TrackedLayer>& layers, const CallLog& calls,
                           const std::vector<at::Tensor>& parameters) {
   if (distribution_.communicator->size() == 1) {
     for (const StepKind kind : kinds_) {
-      plans_.insert_or_assign(kind,
-                              plan_without_messages(distribution_.model_name, layers, calls,
-                                                    distribution_.second_order, intervals_, kind));
+      plans_.insert_or_assign(kind, plan_without_messages(distribution_.model_name, layers, calls,
+                                                          second_order_, intervals_, kind));
     }
     return;
   }
@@ -107,7 +111,7 @@ void RunPlans::make_again(const std::vector<LayerTimes>& times) {
 void RunPlans::make() {
   plans_.clear();
   for (const StepKind kind : kinds_) {
-    Plan plan = distribution_.planner(model_, intervals_, kind);
+    Plan plan = planner_(model_, intervals_, kind);
     check(plan);
     plans_.emplace(kind, std::move(plan));
   }
@@ -124,10 +128,10 @@ void RunPlans::check(const Plan& plan) const {
                     "this number of ranks",
                     plan.world, world));
   }
-  if (plan.options.second_order() != distribution_.second_order) {
+  if (plan.options.second_order() != second_order_) {
     throw ConfigError(fmt::format("kfac: the plan's algorithm {} {} factors, this run {}",
                                   plan.algorithm, plan.options.second_order() ? "has" : "has no",
-                                  distribution_.second_order ? "needs them" : "does not"));
+                                  second_order_ ? "needs them" : "does not"));
   }
   validate_against(plan, model_, "kfac: plan");
   require_same(*distribution_.communicator, "the plan", plan.digest());

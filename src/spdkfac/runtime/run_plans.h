@@ -26,8 +26,8 @@ Plan plan_without_messages(const std::string& model, const std::vector<TrackedLa
 // first step has shown the layers, and made again from measured times.
 class RunPlans {
  public:
-  // The distribution has a communicator and, for several ranks, a planner.
-  RunPlans(const Distribution& distribution, const KfacOptions& options,
+  // The distribution has a communicator. Where several ranks are to measure, they do so here.
+  RunPlans(const Distribution& distribution, const KfacOptions& options, c10::Device device,
            std::shared_ptr<spdlog::logger> logger);
 
   // `parameters`: all that are trained. With several ranks these compare what they have seen; a
@@ -47,9 +47,11 @@ class RunPlans {
   void check(const Plan& plan) const;
 
   const Distribution& distribution_;
+  const bool second_order_;
   std::vector<StepKind> kinds_;
   RefreshIntervals intervals_;
   std::shared_ptr<spdlog::logger> logger_;
+  Planner planner_;  // of several ranks
   ModelSpec model_;
   std::map<StepKind, Plan> plans_;
 };

@@ -6,7 +6,6 @@
 #include "spdkfac/base/data_files.h"
 #include "spdkfac/base/error.h"
 #include "spdkfac/calibrate/quick_calibration.h"
-#include "spdkfac/runtime/planners.h"
 
 namespace spdkfac::train {
 namespace {
@@ -58,18 +57,16 @@ Distribution make_distribution(const TrainOptions& options, const Ranks& ranks, 
   if (ranks.alone()) return distribution;
   const RankOptions& rank_options = options.ranks;
   distribution.communicator = ranks.communicator();
-  distribution.second_order = options.second_order();
   distribution.model_name = options.model;
   distribution.profile_steps = rank_options.profile_steps;
   if (!rank_options.plan_file.empty()) {
-    distribution.planner =
-        planner_of_plan(read_plan(rank_options.plan_file), ranks.size(), rank_options.plan_file);
+    distribution.plans = FollowPlan{read_plan(rank_options.plan_file), rank_options.plan_file};
     distribution.profile_steps = 0;
     say(fmt::format("plan: {}", rank_options.plan_file));
     return distribution;
   }
-  const CostModel costs = costs_of_ranks(rank_options, ranks, device, say);
-  distribution.planner = planner_of_costs(costs, ranks.size(), rank_options.plan);
+  distribution.plans =
+      PlanForCosts{costs_of_ranks(rank_options, ranks, device, say), rank_options.plan};
   return distribution;
 }
 
