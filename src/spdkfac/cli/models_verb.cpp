@@ -36,11 +36,10 @@ Totals totals_of(const ModelSpec& model) {
 }
 
 void list_models() {
-  constexpr Table::Align kLeft = Table::Align::kLeft;
-  Table table({{"model", kLeft},
+  Table table({{"model", Table::Align::kLeft},
                {"layers"},
                {"batch"},
-               {"input", kLeft},
+               {"input", Table::Align::kLeft},
                {"M parameters"},
                {"M elements of A"},
                {"of G"},
