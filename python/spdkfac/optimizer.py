@@ -203,14 +203,15 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
 
     @property
     def plan(self) -> Plan | None:
-        """The plan that the processes follow; none alone, or before the first step."""
+        """The plan that is followed; none before the first step. One process sends no messages."""
         plan = self._kfac.plan
         return None if plan is None else Plan(plan)
 
     @property
     def model_table(self) -> Model | None:
-        """The layer table that the plan is for, with measured times once there are some."""
-        return Model(self._kfac.model) if self._kfac.plan is not None else None
+        """The layer table of the plan, with measured times once there are some; none alone."""
+        planned = self._communicator is not None and self._kfac.plan is not None
+        return Model(self._kfac.model) if planned else None
 
     @property
     def sent_bytes(self) -> float:

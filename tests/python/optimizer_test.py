@@ -332,7 +332,8 @@ def test_counters_memory_and_trace(tmp_path: object) -> None:
     assert optimizer.counters["steps"] == 2
     assert optimizer.counters["factor_updates"] == 2 * 2 * 4
     assert optimizer.memory["factors"] > 0
-    assert optimizer.plan is None and optimizer.sent_bytes == 0
+    assert optimizer.plan is not None and not optimizer.plan.messages
+    assert optimizer.model_table is None and optimizer.sent_bytes == 0
     optimizer.write_trace(f"{tmp_path}/trace.json")
 
 

@@ -5,6 +5,12 @@
 
 namespace spdkfac {
 
+std::vector<std::size_t> LayerGradients::tensors() const {
+  std::vector<std::size_t> tensors;
+  for (const std::vector<at::Tensor>& layer : parameters_) tensors.push_back(layer.size());
+  return tensors;
+}
+
 std::int64_t LayerGradients::elements(std::size_t layer) const {
   std::int64_t elements = 0;
   for (const at::Tensor& parameter : parameters_[layer]) elements += parameter.numel();

@@ -16,8 +16,8 @@ class LayerGradients {
   explicit LayerGradients(std::vector<std::vector<at::Tensor>> parameters)
       : parameters_(std::move(parameters)) {}
 
-  std::size_t layers() const { return parameters_.size(); }
-  std::size_t tensors(std::size_t layer) const { return parameters_[layer].size(); }
+  // How many gradients each layer has, and the elements of all those of one layer.
+  std::vector<std::size_t> tensors() const;
   std::int64_t elements(std::size_t layer) const;
 
   // Gradients that do not exist are sent as zeros.

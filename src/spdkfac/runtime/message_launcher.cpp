@@ -10,15 +10,6 @@
 #include "spdkfac/base/error.h"
 
 namespace spdkfac {
-namespace {
-
-std::vector<std::size_t> tensors_by_layer(const LayerGradients& gradients) {
-  std::vector<std::size_t> tensors;
-  for (std::size_t i = 0; i < gradients.layers(); ++i) tensors.push_back(gradients.tensors(i));
-  return tensors;
-}
-
-}  // namespace
 
 MessageLauncher::MessageLauncher(Communicator& communicator, FactorBank& bank,
                                  const LayerGradients& gradients, StepRecorder& recorder)
@@ -26,7 +17,7 @@ MessageLauncher::MessageLauncher(Communicator& communicator, FactorBank& bank,
       bank_(bank),
       gradients_(gradients),
       recorder_(recorder),
-      readiness_(tensors_by_layer(gradients)),
+      readiness_(gradients.tensors()),
       versions_(bank.size()) {}
 
 void MessageLauncher::reserve(std::int64_t elements, const at::TensorOptions& options) {

@@ -27,6 +27,16 @@ CostModel read_costs(const RankOptions& options, int world) {
   return costs;
 }
 
+Plan plan_of_file(const TrainOptions& options) {
+  Plan plan = read_plan(options.ranks.plan_file);
+  if (plan.options.second_order() != options.second_order()) {
+    throw ConfigError(fmt::format(
+        "{}: a plan of {}, which does not fit --algorithm {}; give the algorithm of the plan",
+        options.ranks.plan_file, plan.algorithm, options.algorithm));
+  }
+  return plan;
+}
+
 }  // namespace
 
 CostModel simulated_cluster(const RankOptions& options) {
@@ -60,7 +70,7 @@ Distribution make_distribution(const TrainOptions& options, const Ranks& ranks, 
   distribution.model_name = options.model;
   distribution.profile_steps = rank_options.profile_steps;
   if (!rank_options.plan_file.empty()) {
-    distribution.plans = FollowPlan{read_plan(rank_options.plan_file), rank_options.plan_file};
+    distribution.plans = FollowPlan{plan_of_file(options), rank_options.plan_file};
     distribution.profile_steps = 0;
     say(fmt::format("plan: {}", rank_options.plan_file));
     return distribution;
