@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who averages the gradients, and what may happen to them before a step.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
