@@ -291,7 +291,7 @@ def _planner(communicator: _core.Communicator | None, device: torch.device,
     if plan is not None:
         return _core.Planner.of_plan(plan.core, world)
     if cluster is None:
-        return _core.Planner.of_costs(_core.common_cluster(world), world, choice)
+        return _core.Planner.of_costs(_core.assumed_cluster(world), world, choice)
     if cluster == "measure":
         transport = f"c10d-{dist.get_backend(group)}"
         return _core.Planner.of_costs(_core.calibrate(communicator, device, transport), world,

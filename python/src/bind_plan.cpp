@@ -88,12 +88,12 @@ void bind_clusters(py::module_& module) {
       .def("inverse_time", [](const CostModel& costs, std::int64_t dim) {
         return costs.inverse_time(dim).value();
       });
-  module.def("common_cluster", &common_costs);
+  module.def("assumed_cluster", &assumed_costs);
 }
 
 py::list owners(const Plan& plan) {
   py::list list;
-  for (const FactorPlacement& factor : plan.factors) {
+  for (const FactorPlacement& factor : plan.placements) {
     list.append(py::make_tuple(factor.layer, factor.side == FactorSide::kA ? "a" : "g", factor.dim,
                                factor.owner));
   }

@@ -5,9 +5,9 @@
 
 namespace spdkfac {
 
-CostModel common_costs(int world) {
+CostModel assumed_costs(int world) {
   CostModel costs;
-  costs.name = "common";
+  costs.name = "assumed";
   costs.world = world;
   const double bytes_per_second = 1.25e9;
   const double share = (world - 1.0) / world;
@@ -21,9 +21,9 @@ CostModel common_costs(int world) {
   return costs;
 }
 
-Planner common_planner(int world) {
-  return [costs = common_costs(world), world](const ModelSpec& model,
-                                              const RefreshIntervals& intervals, StepKind step) {
+Planner assumed_planner(int world) {
+  return [costs = assumed_costs(world), world](const ModelSpec& model,
+                                               const RefreshIntervals& intervals, StepKind step) {
     return make_plan(model, costs, world, preset("spd-kfac"), intervals, step);
   };
 }

@@ -21,7 +21,7 @@ using Planner =
 // How the work of a step is shared out among ranks.
 struct Distribution {
   std::shared_ptr<Communicator> communicator;  // null: this process alone
-  Planner planner;                             // null: common_planner()
+  Planner planner;                             // null: assumed_planner()
   bool second_order = true;                    // false: gradients are averaged, that is all
   // False: someone else averages the gradients before step(), such as DistributedDataParallel.
   bool send_gradients = true;
@@ -31,9 +31,9 @@ struct Distribution {
   std::int64_t profile_steps = 5;
 };
 
-// A small cluster of common make: 10 Gbit/s, 50 GFLOP/s.
-CostModel common_costs(int world);
+// Assumed where nothing was measured: 10 Gbit/s, 50 GFLOP/s.
+CostModel assumed_costs(int world);
 // spd-kfac with these costs.
-Planner common_planner(int world);
+Planner assumed_planner(int world);
 
 }  // namespace spdkfac

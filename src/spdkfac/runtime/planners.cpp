@@ -22,7 +22,7 @@ Planner planner_of_plan(const Plan& plan, int world, const std::string& where) {
   }
   return [plan, world](const ModelSpec& model, const RefreshIntervals&, StepKind step) {
     if (step == plan.step) return plan;
-    return make_best_plan(model, common_costs(world), world, plan.options, plan.intervals, step);
+    return make_best_plan(model, assumed_costs(world), world, plan.options, plan.intervals, step);
   };
 }
 

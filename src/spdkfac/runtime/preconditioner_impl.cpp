@@ -33,7 +33,7 @@ Distribution completed(Distribution distribution) {
     distribution.send_gradients = false;
     distribution.profile_steps = 0;
   } else if (!distribution.planner) {
-    distribution.planner = common_planner(world);
+    distribution.planner = assumed_planner(world);
   }
   return distribution;
 }
