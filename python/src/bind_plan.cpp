@@ -92,7 +92,7 @@ void bind_clusters(py::module_& module) {
 
 py::list owners(const Plan& plan) {
   py::list list;
-  for (const FactorPlacement& factor : plan.factors) {
+  for (const FactorPlacement& factor : plan.placements) {
     list.append(py::make_tuple(factor.layer, factor.side == FactorSide::kA ? "a" : "g", factor.dim,
                                factor.owner));
   }

@@ -265,8 +265,8 @@ MISFIT_CASES = [
          f"{NO_TIME}(the cluster has measured totals only for batch 8 and no compute "
          f"rates){REMEDY}"),
     Case("of one worker", put("world", 1),
-         "cluster pair: its costs are for one worker and cannot be scaled to 2; use a cluster "
-         "file measured with at least 2 workers"),
+         "cluster pair: its costs are for one rank and cannot be scaled to 2; use a cluster "
+         "file measured with at least 2 ranks"),
 ]
 
 AGAIN = "; make the plan again"
@@ -365,7 +365,7 @@ PLAN_CASES = [
          'messages[0]: "kinds" has 3 entries and "layers" has 4; give every layer its kind',
          "optimal-fusion"),
     Case("messages of one worker", put("world", 1),
-         "messages: one worker sends none (got 2)" + AGAIN, "sgd"),
+         "messages: one rank sends none (got 2)" + AGAIN, "sgd"),
     Case("prediction negative", put("predicted", "iteration", -1),
          "predicted.iteration: expected a non-negative number (got -1)"),
     Case("prediction incomplete", drop("predicted", "breakdown", "ff_bp"),
@@ -391,7 +391,7 @@ def slow(text: str) -> FlagCase:
 
 def slow_rank(text: str) -> FlagCase:
     return FlagCase(f"slow {text}", ["simulate", *BUNDLED, "--slow", text],
-                    f"simulate: slow worker {text} does not exist (world=64); use a rank from 0 to "
+                    f"simulate: slow rank {text} does not exist (world=64); use a rank from 0 to "
                     "63 and a factor above 0")
 
 

@@ -35,7 +35,7 @@ std::vector<Sent> of_plan(const Plan& plan, const ModelSpec& model) {
     sent.push_back({reduce ? Operation::kReduce : Operation::kAllReduce, message.elements,
                     message.route.root.value_or(0)});
   }
-  for (const ExchangeStep& step : exchange_steps(plan, model)) {
+  for (const ResultBroadcast& step : result_broadcasts(plan, model)) {
     sent.push_back({Operation::kBroadcast, step.elements, step.root});
   }
   return sent;

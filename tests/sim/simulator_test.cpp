@@ -119,7 +119,7 @@ TEST(Simulator, CarriesEveryMessageAndEveryExchangeOfThePlan) {
     SCOPED_TRACE(in_words(drawn));
     const Simulation simulation = simulate(drawn.plan, drawn.model, drawn.costs);
     EXPECT_EQ(lane_events(simulation.trace, 0, Lane::kChannel).size(),
-              drawn.plan.messages.size() + exchange_steps(drawn.plan, drawn.model).size());
+              drawn.plan.messages.size() + result_broadcasts(drawn.plan, drawn.model).size());
   }
 }
 
@@ -182,7 +182,7 @@ TEST(Simulator, RanksThatOwnNothingHaveEqualTraces) {
     const RandomCase drawn = random_case(random);
     SCOPED_TRACE(in_words(drawn));
     std::vector<bool> owns(static_cast<std::size_t>(drawn.plan.world), false);
-    for (const FactorPlacement& factor : drawn.plan.factors) {
+    for (const FactorPlacement& factor : drawn.plan.placements) {
       if (factor.owner) owns.at(static_cast<std::size_t>(*factor.owner)) = true;
     }
     const Simulation simulation = simulate(drawn.plan, drawn.model, drawn.costs);

@@ -62,7 +62,7 @@ inline Timeline from(double start, Timeline timeline) {
 inline Member factor_a(int layer) { return {TensorKind::kFactorA, layer}; }
 inline Member factor_g(int layer) { return {TensorKind::kFactorG, layer}; }
 inline Member gradient(int layer) { return {TensorKind::kGradient, layer}; }
-inline Member trace_of(int layer) { return {TensorKind::kTrace, layer}; }
+inline Member diagonal_means(int layer) { return {TensorKind::kDiagonalMeans, layer}; }
 
 inline Message all_reduce(std::vector<Member> members, std::int64_t elements) {
   return {std::move(members), elements, {}};
@@ -121,7 +121,7 @@ inline Plan by_hand(const ModelSpec& model, int world, FactorSchedule schedule,
     }
   }
   plan.messages = std::move(messages);
-  plan.factors = std::move(factors);
+  plan.placements = std::move(factors);
   return plan;
 }
 

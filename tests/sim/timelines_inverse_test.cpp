@@ -340,7 +340,7 @@ TEST(InverseTimeline, StepWithoutNewInversesUnpacksFactorsAndSendsNoInverse) {
 Plan reduced_to_owners(const ModelSpec& model) {
   return by_hand(model, 2, FactorSchedule::kPipelined,
                  {reduce_to(0, {factor_a(0)}, 6), all_reduce({gradient(0)}, 6),
-                  reduce_to(1, {factor_g(0)}, 3), all_reduce({trace_of(0)}, 2)},
+                  reduce_to(1, {factor_g(0)}, 3), all_reduce({diagonal_means(0)}, 2)},
                  {invert_a(0, 3, 0), invert_g(0, 2, 1)});
 }
 

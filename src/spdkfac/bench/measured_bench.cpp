@@ -250,7 +250,7 @@ void measure_model(const Experiment& experiment, const BenchSetting& setting, co
     run.label = variant.label;
     run.predicted = run_times(predicted);
     run.measured = run_times(setup.ranks, samples[i]);
-    if (experiment.name == "placement") run.owners = predicted.plan.factors;
+    if (experiment.name == "placement") run.owners = predicted.plan.placements;
     result.runs.push_back(std::move(run));
     Trace last = std::move(samples[i].last);
     if (setup.ranks.alone()) {  // it is one rank of an emulated world

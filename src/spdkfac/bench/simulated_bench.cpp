@@ -24,7 +24,7 @@ RunBenchResult simulate_runs(const Experiment& experiment, const std::vector<Mod
         run.label = variant.label;
         run.paper = paper_iteration(costs.name, workers, model.name, variant.options);
         run.predicted = report::run_times(predicted);
-        if (experiment.name == "placement") run.owners = predicted.plan.factors;
+        if (experiment.name == "placement") run.owners = predicted.plan.placements;
         result.runs.push_back(std::move(run));
         if (traces) result.traces.push_back({std::move(predicted.trace), std::nullopt});
       }

@@ -59,7 +59,7 @@ std::string read_cache(const fs::path& file, const std::string& key,
     }
     return to_json(costs).dump(1) + "\n";
   } catch (const std::exception& error) {
-    warning = fmt::format("{}; measured anew", error.what());
+    warning = fmt::format("{}; measuring again", error.what());
     return "";
   }
 }

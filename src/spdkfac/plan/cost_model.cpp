@@ -143,8 +143,8 @@ CostModel CostModel::for_world(int new_world) const {
   }
   if (world == 1) {
     throw ConfigError(fmt::format(
-        "cluster {}: its costs are for one worker and cannot be scaled to {}; use a cluster file "
-        "measured with at least 2 workers",
+        "cluster {}: its costs are for one rank and cannot be scaled to {}; use a cluster file "
+        "measured with at least 2 ranks",
         name, new_world));
   }
   const double alpha = alpha_factor(alpha_scaling, world, new_world);

@@ -43,7 +43,7 @@ class CollectiveCost {
   }
   // The start-up time α that a message saves by joining another; a table's first entry.
   Seconds startup() const { return table_ ? table_->points().front().second : alpha_; }
-  // Start-up and transfer scaled apart, as on another number of workers or another network.
+  // Start-up and transfer scaled apart, as on another number of ranks or another network.
   CollectiveCost scaled(double alpha_factor, double beta_factor,
                         double per_tensor_factor = 1) const;
 
@@ -93,7 +93,7 @@ struct Overheads {
   Seconds unpack_per_element;
   double compute_rate_under_communication = 1;
   double communication_rate_under_computation = 1;
-  // Factors are unpacked beside the messages that still travel; otherwise when all have arrived.
+  // Factors are unpacked while later messages still travel; otherwise when all have arrived.
   bool unpack_on_arrival = false;
 };
 
@@ -124,8 +124,8 @@ struct CostModel {
 
   Seconds inverse_time(std::int64_t dim) const { return spdkfac::inverse_time(inverse, dim); }
 
-  // The same cluster with another number of workers: α as alpha_scaling says, β ∝ (P−1)/P.
-  // One worker communicates for nothing. A cluster file for one worker cannot be scaled up.
+  // The same cluster with another number of ranks: α as alpha_scaling says, β ∝ (P−1)/P.
+  // Communication is free on one rank. A cluster file for one rank cannot be scaled up.
   CostModel for_world(int new_world) const;
 };
 
@@ -135,7 +135,7 @@ CostModel read_cluster(const std::filesystem::path& path);
 // As measured with the layer, or else by the cluster's cost of its dimension.
 Seconds inverse_time(const LayerSpec& layer, FactorSide side, const CostModel& costs);
 
-// Seconds of each layer's parts for the whole batch on one worker.
+// Seconds of each layer's parts for the whole batch on one rank.
 struct LayerCosts {
   Seconds forward;
   Seconds backward;

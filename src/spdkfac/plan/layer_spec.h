@@ -11,7 +11,7 @@
 
 namespace spdkfac {
 
-// The most workers that files and flags may name: far more than clusters have, few enough that the
+// The most ranks that files and flags may name: far more than clusters have, few enough that the
 // trace of every rank fits into memory.
 constexpr int kMaxWorld = 16384;
 

@@ -156,8 +156,8 @@ std::vector<Message> plan_messages(const ModelSpec& model, const ComputeStream& 
   return MessagePlanner(model, stream, costs, options, factors).messages();
 }
 
-std::optional<Message> trace_message(const PlanOptions& options,
-                                     std::span<const FactorPlacement> factors) {
+std::optional<Message> diagonal_means_message(const PlanOptions& options,
+                                              std::span<const FactorPlacement> factors) {
   if (options.factor_reduce != FactorReduce::kOwner) return std::nullopt;
   std::map<int, std::optional<int>> owner_of_a;
   std::map<int, std::optional<int>> owner_of_g;
@@ -167,7 +167,7 @@ std::optional<Message> trace_message(const PlanOptions& options,
   Message message;
   for (const auto& [layer, owner] : owner_of_a) {
     if (owner == owner_of_g[layer]) continue;  // who inverts one of them holds both
-    message.members.push_back({TensorKind::kTrace, layer});
+    message.members.push_back({TensorKind::kDiagonalMeans, layer});
     message.elements += 2;
   }
   if (message.members.empty()) return std::nullopt;

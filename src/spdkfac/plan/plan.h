@@ -16,9 +16,9 @@
 namespace spdkfac {
 
 enum class CollectiveOp { kAllReduce, kReduce };
-// kTrace: the traces of A and G of one layer, which `pi` damping needs where a factor lives only
-// with its owner.
-enum class TensorKind { kFactorA, kFactorG, kGradient, kTrace };
+// kDiagonalMeans: the means of the diagonals of A and G of one layer, which `pi` damping needs
+// where a factor lives only with its owner.
+enum class TensorKind { kFactorA, kFactorG, kGradient, kDiagonalMeans };
 
 // How a message travels; only tensors of one route share a message.
 struct Route {
@@ -41,7 +41,7 @@ struct Message {
   bool operator==(const Message&) const = default;
 };
 
-// Who inverts one factor. Without an owner every worker does (the paper's NCT).
+// Who inverts one factor. Without an owner every rank does (the paper's NCT).
 struct FactorPlacement {
   int layer = 0;
   FactorSide side = FactorSide::kA;
@@ -70,7 +70,7 @@ struct Plan {
   PlanOptions options;
   RefreshIntervals intervals;     // of the cycle that the step belongs to; 1 and 1 without factors
   std::vector<Message> messages;  // in launch order
-  std::vector<FactorPlacement> factors;  // in the order of inversion and exchange
+  std::vector<FactorPlacement> placements;  // in the order of inversion and exchange
   std::optional<Predicted> predicted;
 
   // Sixteen hexadecimal digits over everything but `predicted`.
@@ -90,22 +90,22 @@ struct MemberSize {
 };
 MemberSize member_size(const LayerSpec& layer, TensorKind kind);
 
-// What the owner of a layer sends with V: ⟨V, ∇W⟩, which clipping needs on every worker, as the two
+// What the owner of a layer sends with V: ⟨V, ∇W⟩, which clipping needs on every rank, as the two
 // halves of a double.
 constexpr std::int64_t kInnerElements = 2;
 
-// The broadcasts behind the inverse stage, in order: of one inverse, or of the gradients of layers
-// that stand next to each other in `factors` and have one owner (for each layer V and the averaged
-// gradients of the modules without factors behind it, then ⟨V, ∇W⟩ of each layer).
-struct ExchangeStep {
-  std::size_t first = 0;  // index into Plan::factors
+// The broadcasts of what owners made, in order: one inverse each, or the gradients of layers that
+// are neighbours in `placements` and have one owner (for each layer V and the averaged gradients of
+// the modules without factors behind it, then ⟨V, ∇W⟩ of each layer).
+struct ResultBroadcast {
+  std::size_t first = 0;  // index into Plan::placements
   std::size_t last = 0;   // inclusive; the broadcast leaves when this factor is done
   int root = 0;
   bool gradients = false;
   std::int64_t elements = 0;
   std::int64_t tensors = 1;
 };
-std::vector<ExchangeStep> exchange_steps(const Plan& plan, const ModelSpec& model);
+std::vector<ResultBroadcast> result_broadcasts(const Plan& plan, const ModelSpec& model);
 
 // Whether the owner of each of the model's layers sends V.
 std::vector<bool> layers_sending_gradient(const Plan& plan, std::size_t layers);

@@ -129,7 +129,8 @@ const std::vector<std::string>& step_names() {
 }
 
 const std::vector<std::string>& tensor_kind_names() {
-  static const std::vector<std::string> names = {"factor_a", "factor_g", "gradient", "trace"};
+  static const std::vector<std::string> names = {"factor_a", "factor_g", "gradient",
+                                                 "diagonal_means"};
   return names;
 }
 
@@ -137,7 +138,7 @@ Json to_json(const Plan& plan) {
   Json messages = Json::array();
   for (const Message& message : plan.messages) messages.push_back(message_json(message));
   Json factors = Json::array();
-  for (const FactorPlacement& factor : plan.factors) {
+  for (const FactorPlacement& factor : plan.placements) {
     factors.push_back({{"layer", factor.layer},
                        {"which", name_of(kSideNames, factor.side)},
                        {"dim", factor.dim},
@@ -180,7 +181,7 @@ Plan parse_plan(const Json& document, const std::string& where) {
     plan.messages.push_back(parse_message(value, plan.world));
   }
   for (const JsonValue& value : object.required("factors").array()) {
-    plan.factors.push_back(parse_factor(value, plan.world));
+    plan.placements.push_back(parse_factor(value, plan.world));
   }
   if (const auto value = object.optional("predicted")) plan.predicted = parse_predicted(*value);
   object.finish();

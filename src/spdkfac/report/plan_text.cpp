@@ -152,7 +152,7 @@ struct Loads {
 
 Loads loads_of(const Plan& plan, const ModelSpec& model, const CostModel& costs) {
   Loads loads;
-  for (const FactorPlacement& factor : plan.factors) {
+  for (const FactorPlacement& factor : plan.placements) {
     Load& load = factor.owner ? loads.owned[*factor.owner] : loads.everywhere;
     load.inverses +=
         inverse_time(model.layers[static_cast<std::size_t>(factor.layer)], factor.side, costs);
@@ -172,9 +172,9 @@ std::string owned_text(const Plan& plan, const Loads& loads) {
   if (loads.owned.empty()) return "";
   const std::size_t everywhere = loads.everywhere.factors.size();
   return fmt::format("  {} owned by {} of {} workers; owners send {}\n",
-                     plan.factors.size() - everywhere, loads.owned.size(), plan.world,
+                     plan.placements.size() - everywhere, loads.owned.size(), plan.world,
                      loads.gradients == 0 ? "inverses"
-                     : loads.gradients + everywhere == plan.factors.size()
+                     : loads.gradients + everywhere == plan.placements.size()
                          ? "gradients"
                          : "gradients or inverses");
 }
@@ -183,7 +183,7 @@ std::string owners_text(const Plan& plan, const ModelSpec& model, const CostMode
                         bool full) {
   const Loads loads = loads_of(plan, model, costs);
   std::string text =
-      fmt::format("\nfactors: {}, written A or G, layer, (dimension)\n", plan.factors.size());
+      fmt::format("\nfactors: {}, written A or G, layer, (dimension)\n", plan.placements.size());
   text += everywhere_text(loads);
   if (full && !loads.everywhere.factors.empty()) {
     Wrapped lines("    ");
@@ -239,7 +239,7 @@ std::string plan_text(const Plan& plan, const ModelSpec& model, const CostModel&
   } else {
     text += full ? messages_table(plan) : messages_summary(plan);
   }
-  if (!plan.factors.empty()) text += owners_text(plan, model, costs, full);
+  if (!plan.placements.empty()) text += owners_text(plan, model, costs, full);
   return text;
 }
 
@@ -249,7 +249,7 @@ std::string plan_summary(const Plan& plan, const ModelSpec& model, const CostMod
   const Loads loads = loads_of(plan, model, costs);
   return heading(plan, model, costs) +
          fmt::format("messages: {}, {} M elements\nfactors: {}\n", plan.messages.size(),
-                     millions(elements), plan.factors.size()) +
+                     millions(elements), plan.placements.size()) +
          everywhere_text(loads) + owned_text(plan, loads);
 }
 

@@ -13,11 +13,11 @@ struct BusyTime {
   Seconds end;
 };
 
-// The network as every collective sees it: each involves all workers, so one message at a time,
+// The network as every collective sees it: each involves all ranks, so one message at a time,
 // first in first out, whatever its root.
 class Channel {
  public:
-  // Carries a message that the last worker has reached at `ready`; returns when.
+  // Carries a message that the last rank has reached at `ready`; returns when.
   BusyTime carry(Seconds ready, Seconds duration);
 
   Seconds free_at() const { return free_at_; }
@@ -32,7 +32,7 @@ class Channel {
   Seconds busy_total_;
 };
 
-// One worker's compute stream. While the channel is busy it runs at `rate_under_communication`;
+// One rank's compute stream. While the channel is busy it runs at `rate_under_communication`;
 // `slowness` multiplies all its work. Time only moves forward.
 class RankClock {
  public:

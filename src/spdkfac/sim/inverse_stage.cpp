@@ -46,8 +46,8 @@ class InverseStage {
   }
 
   // Every rank prepares the same buffer; the broadcast starts when the last has come to it.
-  void broadcast_inverse(const ExchangeStep& step) {
-    const FactorPlacement& factor = plan_.factors[step.last];
+  void broadcast_inverse(const ResultBroadcast& step) {
+    const FactorPlacement& factor = plan_.placements[step.last];
     const Seconds work =
         step_.host() + step_.costs.overheads.pack_per_element * static_cast<double>(step.elements);
     ranks_.compute_everywhere(work, Category::kInverseComp, label("pack inverse", factor));
@@ -58,13 +58,13 @@ class InverseStage {
   }
 
   // The owner has the inverses: it preconditions, and V leaves straight from the gradients.
-  void broadcast_gradients(const ExchangeStep& step) {
+  void broadcast_gradients(const ResultBroadcast& step) {
     for (std::size_t i = step.first; i <= step.last; i += 2) {
-      const int layer = plan_.factors[i].layer;
+      const int layer = plan_.placements[i].layer;
       ranks_.compute(ranks_.stream_of(step.root), precondition_time(layer), Category::kPrecondition,
                      label("precondition", layer));
     }
-    const int layer = plan_.factors[step.last].layer;
+    const int layer = plan_.placements[step.last].layer;
     ranks_.compute_everywhere(step_.host(), Category::kPrecondition,
                               label("post gradient of", layer));
     ranks_.carry(ranks_.last(), step_.costs.broadcast.time(step.elements, step.tensors),
@@ -75,13 +75,13 @@ class InverseStage {
     const bool inverts = plan_.step == StepKind::kFull;
     // As in the published code, Seq-Dist broadcasts only after all inversions.
     const bool inverses_first = plan_.options.placement == PlacementKind::kSequential;
-    const std::vector<ExchangeStep> steps = exchange_steps(plan_, step_.model);
+    const std::vector<ResultBroadcast> steps = result_broadcasts(plan_, step_.model);
     auto next = steps.begin();
     if (inverts && inverses_first) {
-      for (const FactorPlacement& factor : plan_.factors) invert(factor);
+      for (const FactorPlacement& factor : plan_.placements) invert(factor);
     }
-    for (std::size_t i = 0; i < plan_.factors.size(); ++i) {
-      if (inverts && !inverses_first) invert(plan_.factors[i]);
+    for (std::size_t i = 0; i < plan_.placements.size(); ++i) {
+      if (inverts && !inverses_first) invert(plan_.placements[i]);
       if (next == steps.end() || next->last != i) continue;
       if (next->gradients) {
         broadcast_gradients(*next);
@@ -95,7 +95,7 @@ class InverseStage {
   // In order of arrival, while later broadcasts still travel.
   void unpack_inverses() {
     for (const auto& [index, arrival] : arrivals_) {
-      const FactorPlacement& factor = plan_.factors[index];
+      const FactorPlacement& factor = plan_.placements[index];
       const Seconds work = step_.host() + step_.costs.overheads.unpack_per_element *
                                               static_cast<double>(packed_elements(factor.dim));
       const auto name = label("unpack inverse", factor);

@@ -10,7 +10,9 @@
 namespace spdkfac {
 namespace {
 
-bool is_trace(const Message& message) { return message.members.front().kind == TensorKind::kTrace; }
+bool has_diagonal_means(const Message& message) {
+  return message.members.front().kind == TensorKind::kDiagonalMeans;
+}
 
 class PassesStage {
  public:
@@ -21,13 +23,13 @@ class PassesStage {
         stream_(compute_stream(step.model, step.layers, step.costs, plan_.options.factor_schedule,
                                plan_.options.second_order() && plan_.step != StepKind::kGradients)),
         ends_(ranks.streams()) {
-    ranks_.reserve(stream_.tasks.size() + plan_.messages.size() + 6 * plan_.factors.size());
+    ranks_.reserve(stream_.tasks.size() + plan_.messages.size() + 6 * plan_.placements.size());
     for (auto& ends : ends_) ends.reserve(stream_.tasks.size());
   }
 
   void run() {
     run_stream_and_messages();
-    exchange_traces();
+    exchange_diagonal_means();
   }
 
  private:
@@ -86,7 +88,7 @@ class PassesStage {
       for (std::size_t rank = 0; rank < ends_.size(); ++rank) expect_tasks(rank, 0, stream_.join);
     }
     for (const Message& message : plan_.messages) {
-      if (is_trace(message)) continue;
+      if (has_diagonal_means(message)) continue;
       const std::size_t release = release_of(message);
       if (behind_join && release < stream_.join) {
         throw ConfigError(
@@ -117,7 +119,7 @@ class PassesStage {
     if (plan_.world == 1) return;
     auto arrival = arrivals_.begin();
     for (const Message& message : plan_.messages) {
-      if (is_trace(message)) continue;
+      if (has_diagonal_means(message)) continue;
       ranks_.all_wait_until(*arrival);
       ++arrival;
       for (const Member& member : message.members) {
@@ -136,9 +138,9 @@ class PassesStage {
     }
   }
 
-  void exchange_traces() {
+  void exchange_diagonal_means() {
     for (const Message& message : plan_.messages) {
-      if (!is_trace(message)) continue;
+      if (!has_diagonal_means(message)) continue;
       ranks_.all_wait_until(ranks_.carry(ranks_.last(), time_of(message), Category::kFactorComm,
                                          ranks_.label("{}", describe(message)), message.elements));
     }

@@ -26,7 +26,7 @@ SimulatedRanks::SimulatedRanks(const StepToSimulate& step, const SimulationOptio
   const int world = step.plan.world;
   std::vector<bool> special(static_cast<std::size_t>(world),
                             options.trace || options.jitter > 0 || !options.slow_parts.empty());
-  for (const FactorPlacement& factor : step.plan.factors) {
+  for (const FactorPlacement& factor : step.plan.placements) {
     if (factor.owner) special[static_cast<std::size_t>(*factor.owner)] = true;
   }
   for (const auto& [rank, factor] : options.slow) special[static_cast<std::size_t>(rank)] = true;
@@ -94,7 +94,7 @@ void SimulatedRanks::compute_everywhere(Seconds work, Category category, std::ui
 }
 
 // How long a message takes from `start` on: it is slower while any rank computes.
-Seconds SimulatedRanks::beside_computation(Seconds start, Seconds alone) const {
+Seconds SimulatedRanks::duration_from(Seconds start, Seconds alone) const {
   if (!messages_slow()) return alone;
   const double rate = overheads_.communication_rate_under_computation;
   Seconds computing(0);
@@ -109,7 +109,7 @@ Seconds SimulatedRanks::carry(Seconds ready, Seconds alone, Category category, s
                               std::int64_t elements) {
   if (looks_ahead_) return ready;
   const Seconds start = std::max(ready, channel_.free_at());
-  const Seconds duration = beside_computation(start, alone);
+  const Seconds duration = duration_from(start, alone);
   const BusyTime busy = channel_.carry(start, duration);
   if (options_.trace && duration > Seconds(0)) {
     for (int rank = 0; rank < trace_.world(); ++rank) {

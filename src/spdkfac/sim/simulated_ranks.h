@@ -59,7 +59,7 @@ class SimulatedRanks {
   Seconds carry(Seconds ready, Seconds alone, Category category, std::uint32_t label,
                 std::int64_t elements);
 
-  // Where messages slow down beside computation, streams must know what they will compute: either
+  // Where computation slows messages down, streams must know what they will compute: either
   // announced, or found by going through `stage`, up to the next wait, without doing it.
   bool messages_slow() const { return overheads_.communication_rate_under_computation < 1; }
   void expect(std::size_t stream, Seconds work, Category category);
@@ -83,7 +83,7 @@ class SimulatedRanks {
   };
 
   double slowness(std::size_t stream, Category category) const;
-  Seconds beside_computation(Seconds start, Seconds alone) const;
+  Seconds duration_from(Seconds start, Seconds alone) const;
 
   const Overheads& overheads_;
   const SimulationOptions& options_;

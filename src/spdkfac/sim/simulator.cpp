@@ -18,13 +18,13 @@ void validate(const SimulationOptions& options, int world) {
   for (const auto& [rank, factor] : options.slow) {
     if (rank < 0 || rank >= world) {
       throw ConfigError(
-          fmt::format("simulate: slow worker {}:{} does not exist (world={}); use a "
+          fmt::format("simulate: slow rank {}:{} does not exist (world={}); use a "
                       "rank from 0 to {} and a factor above 0",
                       rank, factor, world, world - 1));
     }
     if (!(factor > 0) || !std::isfinite(factor)) {
       throw ConfigError(
-          fmt::format("simulate: slow worker {} cannot take {} times as long; use a "
+          fmt::format("simulate: slow rank {} cannot take {} times as long; use a "
                       "finite factor above 0",
                       rank, factor));
     }
@@ -62,7 +62,7 @@ double bytes_per_worker(const Plan& plan, const ModelSpec& model) {
     const double rounds = message.route.op == CollectiveOp::kAllReduce ? 2 : 1;
     elements += rounds * static_cast<double>(message.elements);
   }
-  for (const ExchangeStep& step : exchange_steps(plan, model)) {
+  for (const ResultBroadcast& step : result_broadcasts(plan, model)) {
     elements += static_cast<double>(step.elements);
   }
   return elements * share * kBytesPerElement;
