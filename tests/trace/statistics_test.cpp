@@ -31,7 +31,7 @@ TEST(MedianInterval, IsThatOfTheSignTest) {
        {KnownInterval{6, 1, 6}, KnownInterval{8, 1, 8}, KnownInterval{9, 2, 8},
         KnownInterval{10, 2, 9}, KnownInterval{15, 4, 12}, KnownInterval{20, 6, 15},
         KnownInterval{25, 8, 18}, KnownInterval{50, 18, 33}, KnownInterval{100, 40, 61}}) {
-    const Interval interval = median_interval(ranks(known.count));
+    const ConfidenceInterval interval = median_interval(ranks(known.count));
     EXPECT_EQ(interval.low, known.low) << known.count;
     EXPECT_EQ(interval.high, known.high) << known.count;
   }
@@ -39,7 +39,7 @@ TEST(MedianInterval, IsThatOfTheSignTest) {
 
 TEST(MedianInterval, OfFewSamplesIsTheirRange) {
   for (int count = 1; count < 6; ++count) {
-    const Interval interval = median_interval(ranks(count));
+    const ConfidenceInterval interval = median_interval(ranks(count));
     EXPECT_EQ(interval.low, 1);
     EXPECT_EQ(interval.high, count);
   }
@@ -55,7 +55,7 @@ TEST(MedianInterval, HoldsTheMedianInNineteenOfTwentyCases) {
   for (int i = 0; i < kCases; ++i) {
     std::vector<double> samples(20);
     for (double& sample : samples) sample = draw(random);
-    const Interval interval = median_interval(samples);
+    const ConfidenceInterval interval = median_interval(samples);
     held += interval.low <= 1 && interval.high >= 1;
   }
   EXPECT_GE(held, kCases * (0.95 - 3 * std::sqrt(0.95 * 0.05 / kCases)));
