@@ -84,5 +84,15 @@ TEST(PairedDifference, IsNoneWhereTheIntervalSpansZero) {
   EXPECT_TRUE(paired_difference(first, first).none());
 }
 
+TEST(MiddleSample, IsThatOfTheMedian) {
+  EXPECT_EQ(middle_sample({7}), 0U);
+  EXPECT_EQ(middle_sample({3, 1, 2}), 2U);
+}
+
+TEST(MiddleSample, OfTwoInTheMiddleIsTheSmaller) {
+  EXPECT_EQ(middle_sample({4, 1, 3, 2}), 3U);  // 2 and 3 are in the middle
+  EXPECT_EQ(middle_sample({5, 5}), 0U);
+}
+
 }  // namespace
 }  // namespace spdkfac

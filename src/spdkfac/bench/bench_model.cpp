@@ -9,10 +9,10 @@
 #include <torch/torch.h>
 
 #include "spdkfac/base/log.h"
+#include "spdkfac/calibrate/timing.h"
 #include "spdkfac/kfac/replayed.h"
 #include "spdkfac/runtime/describe.h"
 #include "spdkfac/runtime/recorded_steps.h"
-#include "spdkfac/train/device.h"
 
 namespace spdkfac::bench {
 namespace {
@@ -106,11 +106,11 @@ BenchModel::BenchModel(const BenchSetting& setting, at::Device device,
 
 double BenchModel::step(const Batch& batch, int count) {
   using Clock = std::chrono::steady_clock;
-  train::synchronize(device_);
+  wait_for_device(device_);
   const Clock::time_point start = Clock::now();
   if (recorded_ && !replay_) record(batch);
   for (int index = 0; index < count; ++index) recorded_ ? replay_() : train(batch);
-  train::synchronize(device_);
+  wait_for_device(device_);
   return std::chrono::duration<double>(Clock::now() - start).count() / count;
 }
 

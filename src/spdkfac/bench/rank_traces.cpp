@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "spdkfac/trace/joined_traces.h"
+#include "spdkfac/trace/trace_json.h"
 
 namespace spdkfac::bench {
 

@@ -13,6 +13,7 @@
 #include "spdkfac/plan/compute_stream.h"
 #include "spdkfac/plan/fusion_planner.h"
 #include "spdkfac/sim/channel.h"
+#include "spdkfac/trace/breakdown.h"
 
 namespace spdkfac {
 namespace {
@@ -58,7 +59,7 @@ class Simulator {
     }
   }
 
-  Simulation run() {
+  IterationResult run() {
     run_stream_and_messages();
     exchange_traces();
     if (plan_.options.second_order()) {
@@ -428,13 +429,13 @@ class Simulator {
   std::vector<Seconds> message_arrivals_;                  // of factors and gradients, as planned
   std::vector<std::pair<std::size_t, Seconds>> arrivals_;  // factor, when its inverse arrived
   bool looks_ahead_ = false;
-  Simulation result_;
+  IterationResult result_;
 };
 
 }  // namespace
 
-Simulation simulate(const Plan& plan, const ModelSpec& model, const CostModel& costs,
-                    const SimulationOptions& options) {
+IterationResult simulate(const Plan& plan, const ModelSpec& model, const CostModel& costs,
+                         const SimulationOptions& options) {
   for (const auto& [rank, factor] : options.slow) {
     if (rank < 0 || rank >= plan.world) {
       throw ConfigError(
@@ -458,7 +459,13 @@ Simulation simulate(const Plan& plan, const ModelSpec& model, const CostModel& c
   }
   SPDKFAC_CHECK(!model.layers.empty(), "a model without layers");
   const CostModel here = costs.for_world(plan.world);
-  return Simulator(plan, model, here, options).run();
+  IterationResult result = Simulator(plan, model, here, options).run();
+  result.sent_bytes = bytes_per_worker(plan, model);
+  if (options.trace) {
+    result.breakdown = breakdown(result.trace, critical_rank(result.trace));
+    result.factor_messages = factor_messages(result.trace);
+  }
+  return result;
 }
 
 double bytes_per_worker(const Plan& plan, const ModelSpec& model) {
