@@ -132,4 +132,4 @@ def read(path: Path) -> Record:
 
 
 def refused(name: str, problem: Problem) -> RecordError:
-    return RecordError(f"spdkfac: {' '.join(name.split())}: {problem}")
+    return RecordError(f"{' '.join(name.split())}: {problem}")
