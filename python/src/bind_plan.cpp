@@ -128,11 +128,12 @@ void bind_plans(py::module_& module) {
       .def_property_readonly("digest", &Plan::digest)
       .def_property_readonly("owners", &owners)
       .def_property_readonly("messages", &messages)
-      .def_property_readonly(
-          "iteration",
-          [](const Plan& plan) {
-            return plan.predicted ? std::optional(plan.predicted->iteration.value()) : std::nullopt;
-          })
+      .def_property_readonly("iteration",
+                             [](const Plan& plan) {
+                               return plan.predicted_iteration
+                                          ? std::optional(plan.predicted_iteration->value())
+                                          : std::nullopt;
+                             })
       .def("validate",
            [](const Plan& plan, const ModelSpec& model) { validate_against(plan, model, "plan"); })
       .def("text", [](const Plan& plan, const ModelSpec& model, const CostModel& costs, bool full) {

@@ -164,7 +164,7 @@ class Fuzzer {
     expect_round_trip(to_json(plan), parse_plan);
     validate_against(plan, model, kWhere);
     if (plan.world > kLargestWorld) return;
-    const Simulation simulation = simulate(plan, model, costs);
+    const IterationResult simulation = simulate(plan, model, costs);
     expect_time(simulation.iteration);
     for (const Seconds load : simulation.inverse_load) expect_time(load);
     expect(std::isfinite(bytes_per_worker(plan, model)), "bytes_per_worker");

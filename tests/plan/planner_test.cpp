@@ -383,8 +383,8 @@ TEST(MakePlan, DiagonalMeansTravelWhereNobodyHoldsBothFactors) {
   // Owners that send inverses may own one factor of a layer only; owners that send V own both.
   const CostModel costs = affine_costs(2, 0, 0, PowerInverse{1, 2});
   const auto means_of = [&](const char* name, int layer) {
-    return journeys(
-        make_plan(three_equal_layers(), costs, 2, preset(name)))[{TensorKind::kDiagonalMeans, layer}];
+    return journeys(make_plan(three_equal_layers(), costs, 2,
+                              preset(name)))[{TensorKind::kDiagonalMeans, layer}];
   };
   // Dimensions 3, 2, 3, 2, 3, 2, heaviest first: A to 0, 1, 0 (loads 6, 3), G to 1, 1, 0. Layer 0
   // has two owners.

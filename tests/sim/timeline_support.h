@@ -39,7 +39,7 @@ inline void PrintTo(const Slot& slot, std::ostream* out) {
 }
 
 // Events without duration are left out: what costs nothing in a test is not part of its timeline.
-inline Timeline lane(const Simulation& simulation, int rank, Lane lane) {
+inline Timeline lane(const IterationResult& simulation, int rank, Lane lane) {
   Timeline result;
   for (const TraceEvent& event : simulation.trace.events()) {
     if (event.rank != rank || event.lane != lane || event.duration <= Seconds(0)) continue;
@@ -47,10 +47,10 @@ inline Timeline lane(const Simulation& simulation, int rank, Lane lane) {
   }
   return result;
 }
-inline Timeline compute(const Simulation& simulation, int rank) {
+inline Timeline compute(const IterationResult& simulation, int rank) {
   return lane(simulation, rank, Lane::kCompute);
 }
-inline Timeline channel(const Simulation& simulation, int rank = 0) {
+inline Timeline channel(const IterationResult& simulation, int rank = 0) {
   return lane(simulation, rank, Lane::kChannel);
 }
 // The part of a timeline from `start` on.

@@ -162,12 +162,9 @@ Json to_json(const ModelSpec& model) {
     }
     layers.push_back(std::move(entry));
   }
-  return {{"format", kModelFormat},
-          {"name", model.name},
-          {"batch", model.batch},
-          {"input", model.input},
-          {"parameters", model.parameters},
-          {"layers", std::move(layers)}};
+  return {{"format", kModelFormat},         {"name", model.name},
+          {"batch", model.batch},           {"input", model.input},
+          {"parameters", model.parameters}, {"layers", std::move(layers)}};
 }
 
 }  // namespace spdkfac

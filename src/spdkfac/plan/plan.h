@@ -56,11 +56,6 @@ struct FactorPlacement {
 // Steps of an interval cycle: everything, factors without new inverses, gradients only.
 enum class StepKind { kFull, kFactors, kGradients };
 
-struct Predicted {
-  Seconds iteration;
-  CategoryTimes breakdown;
-};
-
 // What both executors follow. All ranks hold the same Plan; digest() proves it.
 struct Plan {
   std::string algorithm;
@@ -71,9 +66,11 @@ struct Plan {
   RefreshIntervals intervals;     // of the cycle that the step belongs to; 1 and 1 without factors
   std::vector<Message> messages;  // in launch order
   std::vector<FactorPlacement> placements;  // in the order of inversion and exchange
-  std::optional<Predicted> predicted;
+  // What a simulation of this plan gave, if there was one.
+  std::optional<Seconds> predicted_iteration;
+  CategoryTimes predicted_breakdown;
 
-  // Sixteen hexadecimal digits over everything but `predicted`.
+  // Sixteen hexadecimal digits over everything but what is predicted.
   std::string digest() const;
 };
 

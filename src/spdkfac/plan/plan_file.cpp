@@ -107,18 +107,16 @@ FactorPlacement parse_factor(const JsonValue& value, int world) {
   return factor;
 }
 
-Predicted parse_predicted(const JsonValue& value) {
+void parse_predicted(const JsonValue& value, Plan& plan) {
   JsonObject object(value);
-  Predicted predicted;
-  predicted.iteration = Seconds(object.required("iteration").non_negative_number());
+  plan.predicted_iteration = Seconds(object.required("iteration").non_negative_number());
   JsonObject breakdown(object.required("breakdown"));
   for (const Category category : kCategories) {
-    predicted.breakdown[category] =
+    plan.predicted_breakdown[category] =
         Seconds(breakdown.required(std::string(category_name(category))).non_negative_number());
   }
   breakdown.finish();
   object.finish();
-  return predicted;
 }
 
 }  // namespace
@@ -154,12 +152,12 @@ Json to_json(const Plan& plan) {
                  {"options", to_json(OptionsAndIntervals{plan.options, plan.intervals})},
                  {"messages", std::move(messages)},
                  {"factors", std::move(factors)}};
-  if (plan.predicted) {
+  if (plan.predicted_iteration) {
     Json breakdown;
     for (const Category category : kCategories) {
-      breakdown[std::string(category_name(category))] = plan.predicted->breakdown[category].value();
+      breakdown[std::string(category_name(category))] = plan.predicted_breakdown[category].value();
     }
-    result["predicted"] = {{"iteration", plan.predicted->iteration.value()},
+    result["predicted"] = {{"iteration", plan.predicted_iteration->value()},
                            {"breakdown", std::move(breakdown)}};
   }
   return result;
@@ -183,7 +181,7 @@ Plan parse_plan(const Json& document, const std::string& where) {
   for (const JsonValue& value : object.required("factors").array()) {
     plan.placements.push_back(parse_factor(value, plan.world));
   }
-  if (const auto value = object.optional("predicted")) plan.predicted = parse_predicted(*value);
+  if (const auto value = object.optional("predicted")) parse_predicted(*value, plan);
   object.finish();
   return plan;
 }

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "spdkfac/plan/plan_options_file.h"
+#include "spdkfac/report/number_text.h"
 #include "spdkfac/report/plan_text.h"
 #include "spdkfac/report/table.h"
 
@@ -17,8 +18,6 @@ const char* needs_name(Needs needs) {
   static constexpr const char* kNames[] = {"option", "new option", "hardware"};
   return kNames[static_cast<std::size_t>(needs)];
 }
-
-std::string milliseconds(Seconds time) { return fmt::format("{:.1f}", 1e3 * time.value()); }
 
 // Nothing at all takes no time: rates and speed-ups are then without limit.
 std::string number(double value, int digits) {
@@ -76,7 +75,7 @@ std::string limits_text(const AdviceReport& report) {
                     ", an equal share of them {} ms.\n"
                     "In a full step a worker waits {} ms for others, on average.\n",
                     milliseconds(advice.all_inverses / world),
-                    milliseconds(average_wait(report.judged.prediction)));
+                    milliseconds(average_wait(report.judged)));
 }
 
 template <class Predicate>
@@ -168,7 +167,7 @@ Json to_json(const AdviceReport& report) {
           {"limits", std::move(limits)},
           {"largest_inverse", advice.largest_inverse.value()},
           {"all_inverses", advice.all_inverses.value()},
-          {"average_wait", average_wait(report.judged.prediction).value()},
+          {"average_wait", average_wait(report.judged).value()},
           {"changes", std::move(changes)},
           {"algorithms", std::move(algorithms)}};
 }

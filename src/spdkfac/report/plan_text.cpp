@@ -224,8 +224,8 @@ std::string heading(const Plan& plan, const ModelSpec& model, const CostModel& c
     }
   }
   text += fmt::format(", digest {}\n", plan.digest());
-  if (plan.predicted) {
-    text += fmt::format("predicted iteration {:.1f} ms\n", 1e3 * plan.predicted->iteration.value());
+  if (plan.predicted_iteration) {
+    text += fmt::format("predicted iteration {:.1f} ms\n", 1e3 * plan.predicted_iteration->value());
   }
   return text;
 }

@@ -10,6 +10,7 @@
 #include "spdkfac/sim/inverse_stage.h"
 #include "spdkfac/sim/passes_stage.h"
 #include "spdkfac/sim/simulated_ranks.h"
+#include "spdkfac/trace/breakdown.h"
 
 namespace spdkfac {
 namespace {
@@ -40,8 +41,8 @@ void validate(const SimulationOptions& options, int world) {
 
 }  // namespace
 
-Simulation simulate(const Plan& plan, const ModelSpec& model, const CostModel& costs,
-                    const SimulationOptions& options) {
+IterationResult simulate(const Plan& plan, const ModelSpec& model, const CostModel& costs,
+                         const SimulationOptions& options) {
   validate(options, plan.world);
   SPDKFAC_CHECK(!model.layers.empty(), "a model without layers");
   const CostModel here = costs.for_world(plan.world);
@@ -50,9 +51,16 @@ Simulation simulate(const Plan& plan, const ModelSpec& model, const CostModel& c
   simulate_passes(step, ranks);
   std::vector<Seconds> inverse_load(ranks.streams());
   if (plan.options.second_order()) inverse_load = simulate_inverse_stage(step, ranks);
-  return {.trace = ranks.take_trace(),
-          .iteration = ranks.last(),
-          .inverse_load = ranks.by_rank(inverse_load)};
+  IterationResult result;
+  result.trace = ranks.take_trace();
+  result.iteration = ranks.last();
+  result.inverse_load = ranks.by_rank(inverse_load);
+  result.sent_bytes = bytes_per_worker(plan, model);
+  if (options.trace) {
+    result.breakdown = breakdown(result.trace, critical_rank(result.trace));
+    result.factor_messages = factor_messages(result.trace);
+  }
+  return result;
 }
 
 double bytes_per_worker(const Plan& plan, const ModelSpec& model) {
