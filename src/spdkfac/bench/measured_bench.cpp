@@ -174,7 +174,9 @@ IterationResult measured_result(const Setup& setup, const MeasuredVariant& varia
 CostModel replay_costs(const Setup& setup, const BenchSetting& setting,
                        const std::optional<ContentionMeter>& meter, RecordHead& head) {
   CostModel costs = setup.costs;
-  costs.overheads.unpack_on_arrival = true;  // whoever wrote the cluster file, steps do
+  // Whatever the cluster file says, the measured steps do both.
+  costs.overheads.unpack_on_arrival = true;
+  costs.task_order = TaskOrder::kFactorsBetweenPasses;
   if (!meter) return costs;
   const RatesTogether rates = meter->rates();
   costs.overheads.compute_rate_under_communication = rates.computation;

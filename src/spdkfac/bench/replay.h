@@ -5,7 +5,7 @@
 
 #include "spdkfac/plan/cost_model.h"
 #include "spdkfac/plan/plan.h"
-#include "spdkfac/runtime/timed_steps.h"
+#include "spdkfac/runtime/step_meter.h"
 #include "spdkfac/sim/iteration_result.h"
 
 namespace spdkfac::bench {

@@ -7,7 +7,7 @@
 namespace spdkfac {
 namespace {
 
-constexpr std::array<std::string_view, 2> kLaneNames = {"compute", "channel"};
+constexpr std::array<std::string_view, 2> kLanesInJson = {"compute", "channel"};
 constexpr double kLongestTrace = 1e9;  // seconds
 constexpr std::int64_t kMostElements = std::int64_t{1} << 50;
 
@@ -16,7 +16,7 @@ constexpr std::int64_t kMostElements = std::int64_t{1} << 50;
 Json to_json(const Trace& trace) {
   Json events = Json::array();
   for (const TraceEvent& event : trace.events()) {
-    events.push_back({event.rank, kLaneNames[static_cast<std::size_t>(event.lane)],
+    events.push_back({event.rank, kLanesInJson[static_cast<std::size_t>(event.lane)],
                       category_name(event.category), trace.names()[event.name], event.start.value(),
                       event.duration.value()});
     if (event.elements > 0) events.back().push_back(event.elements);
@@ -25,7 +25,7 @@ Json to_json(const Trace& trace) {
 }
 
 Trace parse_trace(const JsonValue& events, int world) {
-  static const std::vector<std::string> lanes(kLaneNames.begin(), kLaneNames.end());
+  static const std::vector<std::string> lanes(kLanesInJson.begin(), kLanesInJson.end());
   static const std::vector<std::string> categories = [] {
     std::vector<std::string> names;
     for (const Category category : kCategories) names.emplace_back(category_name(category));
