@@ -324,8 +324,8 @@ PLAN_CASES = [
     Case("message of a negative layer", put("messages", 0, "layers", 1, -1),
          "messages[0].layers[1]: expected an integer from 0 to 1000000 (got -1)"),
     Case("message of another kind", put("messages", 0, "kind", "loss"),
-         'messages[0].kind: expected one of "factor_a", "factor_g", "gradient", "trace", "mixed" '
-         '(got "loss")'),
+         'messages[0].kind: expected one of "factor_a", "factor_g", "gradient", "diagonal_means", '
+         '"mixed" (got "loss")'),
     Case("message with a layer too few", drop("messages", 0, "layers", 0),
          "messages[0]: its tensors have 78 elements (the plan says 123)" + FOR_MODEL),
     Case("message with other elements", put("messages", 0, "elements", 124),
@@ -357,8 +357,8 @@ PLAN_CASES = [
          "to 0, not all_reduce)" + AGAIN),
     Case("traces beside a gradient",
          both(put("messages", 6, "kind", "mixed"),
-              put("messages", 6, "kinds", ["trace", "gradient"])),
-         "messages[6]: traces travel apart from other tensors" + AGAIN, "owner-reduce"),
+              put("messages", 6, "kinds", ["diagonal_means", "gradient"])),
+         "messages[6]: diagonal means travel apart from other tensors" + AGAIN, "owner-reduce"),
     Case("gradient behind factors that wait for it", lambda d: d["messages"].reverse(),
          "messages[2]: in a bulk schedule gradients leave before factors" + AGAIN, "d-kfac"),
     Case("kinds of fewer layers", drop("messages", 0, "kinds", 0),

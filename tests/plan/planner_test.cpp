@@ -311,20 +311,6 @@ TEST(MakePlan, OptimalPlansOneSequenceOfAllTensors) {
   EXPECT_EQ(messages[0] + "+" + messages[1], "A0+A1+A2+g2+G2+g1+G1");
 }
 
-TEST(MakePlan, NarrowFactorsMakeSmallerMessages) {
-  // Packed A 6 and G 3, gradient 6. At half the width 3 and, rounded up, 2; the gradient stays.
-  CostModel costs = affine_costs(2, 1, 1);
-  costs.factor_width = 0.5;
-  const Plan plan = make_plan(tiny_model({{3, 2}}), costs, 2, preset("d-kfac"));
-  std::map<TensorKind, std::int64_t> elements;
-  for (const Message& message : plan.messages) {
-    elements[message.members.front().kind] += message.elements;
-  }
-  EXPECT_EQ(elements[TensorKind::kFactorA], 3);
-  EXPECT_EQ(elements[TensorKind::kFactorG], 2);
-  EXPECT_EQ(elements[TensorKind::kGradient], 6);
-}
-
 TEST(MakePlan, OneWorkerSendsNothing) {
   for (const AlgorithmInfo& algorithm : named_algorithms()) {
     const Plan plan =

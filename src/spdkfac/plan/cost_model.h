@@ -117,8 +117,6 @@ struct CostModel {
   TaskOrder task_order = TaskOrder::kFactorsBetweenPasses;
   AlphaScaling alpha_scaling = AlphaScaling::kLog;
   std::optional<std::int64_t> nct_below;
-  // 32-bit words of a factor's element in a message. Not in files: only advice asks what less does.
-  double factor_width = 1;
   std::string source;
   std::map<std::string, std::string> provenance;
 

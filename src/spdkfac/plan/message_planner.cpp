@@ -2,7 +2,6 @@
 #include "spdkfac/plan/message_planner.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "spdkfac/plan/fusion_planner.h"
@@ -83,11 +82,7 @@ class MessagePlanner {
 
   void add(Queue& queue, TensorKind kind, std::size_t layer, const Route& route,
            Seconds ready) const {
-    MemberSize size = member_size(model_.layers[layer], kind);
-    if (kind != TensorKind::kGradient && costs_.factor_width != 1) {
-      const double words = static_cast<double>(size.elements) * costs_.factor_width;
-      size.elements = static_cast<std::int64_t>(std::ceil(words));
-    }
+    const MemberSize size = member_size(model_.layers[layer], kind);
     queue.members.push_back({kind, static_cast<int>(layer)});
     queue.fusion.items.push_back({ready, size.elements, size.tensors, route});
   }

@@ -15,7 +15,7 @@ namespace spdkfac {
 namespace {
 
 const char* needs_name(Needs needs) {
-  static constexpr const char* kNames[] = {"option", "new option", "hardware"};
+  static constexpr const char* kNames[] = {"option", "hardware"};
   return kNames[static_cast<std::size_t>(needs)];
 }
 
@@ -97,13 +97,9 @@ std::string changes_text(const Advice& advice) {
                    number(change.examples_per_second, 0), number(change.speedup, 2),
                    change.training.empty() ? "no difference" : change.training});
   }
-  const bool narrow =
-      std::any_of(advice.changes.begin(), advice.changes.end(),
-                  [](const Change& change) { return change.needs == Needs::kNewOption; });
   return "What would help\n" + table.text() +
          "Speed-ups are of examples a second. Assumed: twice the batch computes twice as long,\n"
-         "faster computation leaves host work as it is" +
-         (narrow ? ", bf16 halves the bytes of factor messages.\n\n" : ".\n\n") +
+         "faster computation leaves host work as it is.\n\n" +
          helps_most(advice, "by flags", [](const Change& c) { return c.needs == Needs::kOption; }) +
          helps_most(advice, "by hardware",
                     [](const Change& c) { return c.needs == Needs::kHardware; }) +

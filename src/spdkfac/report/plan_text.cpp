@@ -104,8 +104,10 @@ std::string messages_summary(const Plan& plan) {
   }
   std::string text = fmt::format("messages: {}, {} M elements, layers in launch order\n",
                                  plan.messages.size(), millions(total));
+  std::size_t width = 9;
+  for (const std::string& kind : kinds) width = std::max(width, kind.size());
   for (const std::string& kind : kinds) {
-    Wrapped lines(fmt::format("  {:<9}{:>4}  ", kind, by_kind[kind].size()));
+    Wrapped lines(fmt::format("  {:<{}}{:>4}  ", kind, width, by_kind[kind].size()));
     for (const Message* message : by_kind[kind]) lines.add(short_layers_of(*message), " | ");
     text += lines.text();
   }

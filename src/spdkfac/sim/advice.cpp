@@ -15,7 +15,6 @@ namespace {
 constexpr double kTwice = 0.5;
 constexpr double kTenfold = 0.1;
 constexpr std::int64_t kRarer = 10;
-constexpr double kBf16Width = 0.5;
 
 constexpr const char* kInverses = "inverses";
 
@@ -138,12 +137,6 @@ std::vector<Idea> all_ideas(const Scenario& base) {
     Scenario changed = base;
     changed.options = preset(kAutoAlgorithm);
     ideas.push_back({"auto", "algorithm auto", Needs::kOption, "", changed, base.model.batch});
-  }
-  if (base.world > 1) {
-    Scenario changed = base;
-    changed.costs.factor_width = kBf16Width;
-    ideas.push_back({"factors_bf16", "factors sent as bf16", Needs::kNewOption, "rounded factors",
-                     changed, base.model.batch});
   }
   for (auto&& more : {hardware(base), intervals(base), sizes(base)}) {
     ideas.insert(ideas.end(), more.begin(), more.end());

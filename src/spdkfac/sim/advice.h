@@ -22,8 +22,8 @@ struct Limit {
   Seconds without;   // an iteration in which this part costs nothing
 };
 
-// What a change asks for: a flag that there is, one that there is not yet, or money.
-enum class Needs { kOption, kNewOption, kHardware };
+// What a change asks for: a flag, or money.
+enum class Needs { kOption, kHardware };
 
 // Something that could be changed, and what an iteration would then take.
 struct Change {
