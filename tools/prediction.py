@@ -54,7 +54,7 @@ def measure(options: argparse.Namespace, rate: str, ranks: int, model: str, clus
     on_link(options, rate, ranks, "bench", "iteration", "--model", model, "--width", "0.25",
             "--input", INPUTS.get(model, INPUT), "--batch", "8", "--threads", "1", "--steps",
             str(options.steps), "--profile-steps", str(options.profile_steps), "--cluster-file",
-            str(cluster), "--traces", "--out", str(record), *chosen)
+            str(cluster), "--record-events", "--out", str(record), *chosen)
     return {run["algorithm"]: {"measured": run["measured"]["median"],
                                **{kind: run[kind]["iteration"] for kind in SIMULATED}}
             for run in json.loads(record.read_text(encoding="utf-8"))["runs"]}

@@ -86,7 +86,7 @@ class Reproduction:
         steps = [*SMALL, "--steps", str(self.options.steps), "--profile-steps", "3",
                  "--cluster-file", str(cluster)]
         for experiment in COMPARISONS:
-            traces = ["--traces"] if experiment == "iteration" else []
+            traces = ["--record-events"] if experiment == "iteration" else []
             self.measure(experiment, *steps, *traces, name=experiment)
         self.measure("memory", *SMALL, "--steps", "1", "--cluster-file", str(cluster), name="memory")
         self.run("emulated: 64 workers",

@@ -494,7 +494,7 @@ FLAG_CASES = [
              "options: exchange=gradient makes no sense with placement=replicated; "
              f"{OWNERS}layers have owners"),
     FlagCase("nct_below where all are CTs",
-             ["plan", *BUNDLED, "--algorithm", "mpd-kfac", "--nct-below", "5"],
+             ["plan", *BUNDLED, "--algorithm", "mpd-kfac", "--replicate-below", "5"],
              "options: nct_below=5 makes no sense with placement=sequential; choose "
              "placement=balanced, lpt or blocks, or drop nct_below"),
     FlagCase("owners of no blocks", ["plan", *BUNDLED, "--owners", "3"],

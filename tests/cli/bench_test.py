@@ -102,7 +102,7 @@ class SimulatedTest(BenchTestCase):
 
     def test_another_width_is_described_first(self) -> None:
         record, _ = self.bench("iteration", "--simulate", "--model", "resnet20", "--width", "0.5",
-                               "--cluster", "ethernet-10g-16", "--traces")
+                               "--cluster", "ethernet-10g-16", "--record-events")
         self.assertEqual(record["runs"][0]["model"], "resnet20")
         ranks = {event[0] for event in record["traces"][1]["forecast"]}
         self.assertEqual(ranks, set(range(8)))  # of 16 the first ones
@@ -142,7 +142,7 @@ class SimulatedTest(BenchTestCase):
 
 class EmulatedTest(BenchTestCase):
     def test_one_process_stands_for_one_of_many_ranks(self) -> None:
-        record, text = self.bench("iteration", "--emulate", "8", *SMALL, "--traces", "--algorithm",
+        record, text = self.bench("iteration", "--emulate", "8", *SMALL, "--record-events", "--algorithm",
                                   "d-kfac", "--algorithm", "spd-kfac", "--algorithm",
                                   "owner-blocks", "--algorithm", "sgd")
         self.assertEqual(record["mode"], "emulated")
@@ -165,7 +165,7 @@ class EmulatedTest(BenchTestCase):
             cost.update({"alpha": 0.02, "beta": 0.0})
         (self.folder / "slow.json").write_text(json.dumps(document), encoding="utf-8")
         record, _ = self.bench("iteration", "--emulate", "16", *SMALL, "--cluster-file",
-                               "slow.json", "--algorithm", "lw-none", "--traces")
+                               "slow.json", "--algorithm", "lw-none", "--record-events")
         messages = [event for event in record["traces"][0]["measured"] if event[1] == "channel"]
         self.assertGreater(len(messages), 8)
         for event in messages:
@@ -186,14 +186,14 @@ class StepTest(BenchTestCase):
         page = (self.folder / "page.html").read_text(encoding="utf-8")
         self.assertIn("A K-FAC step takes", page)
 
-    def test_recorded_steps_need_a_gpu(self) -> None:
-        self.assert_mistake(["step", "--record"],
-                            "bench step: --record is for CUDA graphs; add --device cuda")
+    def test_graphs_need_a_gpu(self) -> None:
+        self.assert_mistake(["step", "--graphs"],
+                            "bench step: --graphs needs a GPU; add --device cuda")
 
 
 class ReportTest(BenchTestCase):
     def test_a_record_becomes_a_page(self) -> None:
-        self.bench("iteration", "--simulate", "--traces", "--model", "resnet50")
+        self.bench("iteration", "--simulate", "--record-events", "--model", "resnet50")
         self.run_command(PROGRAM, "report", "r.json", "--out", "page.html", "--title", "A <title>")
         page = (self.folder / "page.html").read_text(encoding="utf-8")
         self.assertIn("A &lt;title&gt;", page)
@@ -210,7 +210,7 @@ class ReportTest(BenchTestCase):
 @unittest.skipUnless(MPIRUN[0], "this build has no MPI")
 class MeasuredTest(BenchTestCase):
     def test_ranks_are_measured_replayed_and_forecast(self) -> None:
-        record, text = self.bench("iteration", *SMALL, "--traces", "--trace", "trace.json",
+        record, text = self.bench("iteration", *SMALL, "--record-events", "--trace", "trace.json",
                                   launcher=MPIRUN)
         self.assertEqual((record["mode"], record["options"]["settings"][0]["batch"]),
                          ("measured", 4))
@@ -228,7 +228,7 @@ class MeasuredTest(BenchTestCase):
 
     # A collective ends on no rank before it has begun on the other: clocks are aligned.
     def test_messages_of_ranks_meet(self) -> None:
-        record, _ = self.bench("breakdown", *SMALL, "--traces", "--algorithm", "d-kfac",
+        record, _ = self.bench("breakdown", *SMALL, "--record-events", "--algorithm", "d-kfac",
                                launcher=MPIRUN)
         by_rank: tuple[list, list] = ([], [])
         for rank, lane, category, name, start, duration, *_ in record["traces"][0]["measured"]:

@@ -53,15 +53,15 @@ std::string to_text(const BenchSetting& setting) {
   return fmt::format("{} (width {}), batch {}, {} on {}{}{}", setting.model, setting.width,
                      setting.batch, fmt::join(setting.input, "x"), setting.device,
                      setting.channels_last ? ", channels last" : "",
-                     setting.recorded ? ", steps recorded" : "");
+                     setting.graphs ? ", steps as CUDA graphs" : "");
 }
 
 Json to_json(const BenchSetting& setting) {
-  return {{"model", setting.model},      {"width", setting.width},
-          {"batch", setting.batch},      {"input", setting.input},
-          {"device", setting.device},    {"threads", at::get_num_threads()},
-          {"steps", setting.steps},      {"channels_last", setting.channels_last},
-          {"recorded", setting.recorded}};
+  return {{"model", setting.model},   {"width", setting.width},
+          {"batch", setting.batch},   {"input", setting.input},
+          {"device", setting.device}, {"threads", at::get_num_threads()},
+          {"steps", setting.steps},   {"channels_last", setting.channels_last},
+          {"graphs", setting.graphs}};
 }
 
 ModelSpec describe_setting(const BenchSetting& setting) {
@@ -87,7 +87,7 @@ BenchModel::BenchModel(const BenchSetting& setting, at::Device device,
                        const std::optional<KfacOptions>& kfac, const Distribution& distribution)
     : device_(device),
       autocast_(setting.autocast),
-      recorded_(setting.recorded),
+      graphs_(setting.graphs),
       model_(model_of(setting)) {
   model_->to(device);
   if (setting.channels_last) {
@@ -109,18 +109,18 @@ double BenchModel::step(const Batch& batch, int count) {
   using Clock = std::chrono::steady_clock;
   wait_for_device(device_);
   const Clock::time_point start = Clock::now();
-  if (recorded_ && !replay_) record(batch);
-  for (int index = 0; index < count; ++index) recorded_ ? replay_() : train(batch);
+  if (graphs_ && !run_graph_) record_graph(batch);
+  for (int index = 0; index < count; ++index) graphs_ ? run_graph_() : train(batch);
   wait_for_device(device_);
   return std::chrono::duration<double>(Clock::now() - start).count() / count;
 }
 
-void BenchModel::record(const Batch& batch) {
+void BenchModel::record_graph(const Batch& batch) {
   const auto step = [this, batch] { train(batch); };
   if (kfac_) {
-    replay_ = [steps = std::make_shared<GraphSteps>(*kfac_, step)] { steps->run(); };
+    run_graph_ = [steps = std::make_shared<GraphSteps>(*kfac_, step)] { steps->run(); };
   } else {
-    replay_ = [steps = std::make_shared<GraphedWork>(step)] { steps->run(); };
+    run_graph_ = [steps = std::make_shared<GraphedWork>(step)] { steps->run(); };
   }
 }
 

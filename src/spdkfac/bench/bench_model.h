@@ -28,7 +28,7 @@ struct BenchSetting {
   int threads = 0;  // 0: torch's choice
   bool channels_last = false;
   bool autocast = false;  // the model's products in bf16
-  bool recorded = false;  // CUDA: steps as graphs, see GraphSteps
+  bool graphs = false;    // CUDA: steps as graphs, see GraphSteps
   std::int64_t steps = 20;
 };
 // The model and its input as texts and records of benchmarks begin.
@@ -50,22 +50,22 @@ class BenchModel {
   BenchModel(const BenchSetting& setting, at::Device device, const std::optional<KfacOptions>& kfac,
              const Distribution& distribution = {});
 
-  // Trains so many steps in a row; the seconds of one. Recorded steps take the first batch again.
+  // Trains so many steps in a row; the seconds of one. Steps as graphs take the first batch again.
   double step(const Batch& batch, int count = 1);
 
   Preconditioner& kfac() { return *kfac_; }
 
  private:
   void train(const Batch& batch);
-  void record(const Batch& batch);
+  void record_graph(const Batch& batch);
 
   at::Device device_;
   bool autocast_;
-  bool recorded_;
+  bool graphs_;
   std::shared_ptr<Model> model_;
   std::unique_ptr<Preconditioner> kfac_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
-  std::function<void()> replay_;  // of recorded steps
+  std::function<void()> run_graph_;  // of steps as graphs
 };
 
 }  // namespace spdkfac::bench

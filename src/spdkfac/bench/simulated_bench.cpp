@@ -25,7 +25,7 @@ RunBenchResult simulate_runs(const Experiment& experiment, const std::vector<Mod
         run.world = ranks;
         run.algorithm = variant.options.algorithm;
         run.label = variant.label;
-        run.paper = paper_iteration(costs.name, ranks, model.name, variant.options, {});
+        run.paper = paper_iteration(costs.name, ranks, model.name, variant.options);
         run.forecast = std::move(forecast.result);
         if (experiment.table == RunTable::kPlacement) run.owners = forecast.plan.placements;
         result.runs.push_back(std::move(run));

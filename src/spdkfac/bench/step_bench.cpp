@@ -125,7 +125,7 @@ StepBenchResult bench_step(const StepBenchOptions& options, const ProgressListen
   at::globalContext().setBenchmarkCuDNN(true);
   const Batch batch = random_batch(setting, device, 1);
   BenchSetting as_it_is = setting;
-  as_it_is.recorded = false;
+  as_it_is.graphs = false;
   StepBenchResult result;
   if (!device.is_cpu()) {
     for (const bool second_order : {false, true}) {
@@ -144,16 +144,16 @@ StepBenchResult bench_step(const StepBenchOptions& options, const ProgressListen
   traced.trace = true;
   std::vector<std::unique_ptr<BenchModel>> models;
   const auto add = [&](const std::string& name, const std::optional<KfacOptions>& kfac,
-                       bool recorded) -> BenchModel& {
-    result.variants.push_back({name + (recorded ? " recorded" : ""), {}});
-    models.push_back(std::make_unique<BenchModel>(recorded ? setting : as_it_is, device, kfac));
+                       bool graphs) -> BenchModel& {
+    result.variants.push_back({name + (graphs ? ", graphs" : ""), {}});
+    models.push_back(std::make_unique<BenchModel>(graphs ? setting : as_it_is, device, kfac));
     return *models.back();
   };
   add("sgd", std::nullopt, false);
-  if (setting.recorded) add("sgd", std::nullopt, true);
+  if (setting.graphs) add("sgd", std::nullopt, true);
   // The step at which factors would be due, on nothing.
-  add("capture", watching, setting.recorded).kfac().step(BenchModel::kLearningRate);
-  add("kfac", options.kfac, setting.recorded);
+  add("capture", watching, setting.graphs).kfac().step(BenchModel::kLearningRate);
+  add("kfac", options.kfac, setting.graphs);
   add("kfac traced", traced, false);
   CallsAlone calls(describe_setting(setting), device);
 
@@ -164,7 +164,7 @@ StepBenchResult bench_step(const StepBenchOptions& options, const ProgressListen
   std::map<std::string, std::vector<double>> factors;
   for (std::int64_t step = 0; step < options.warmup + setting.steps; ++step) {
     for (std::size_t index = 0; index < models.size(); ++index) {
-      const double seconds = models[index]->step(batch, options.in_a_row);
+      const double seconds = models[index]->step(batch, options.steps_per_sample);
       if (step < options.warmup) continue;
       result.variants[index].seconds.push_back(seconds);
       if (index + 1 < models.size()) continue;

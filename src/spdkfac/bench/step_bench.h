@@ -16,7 +16,7 @@ namespace spdkfac::bench {
 struct StepBenchOptions {
   BenchSetting setting;
   Precision precision = Precision::kFp32;  // CUDA: of the model (bf16: by autocast) and of K-FAC
-  int in_a_row = 1;                        // steps in a row that make one sample
+  int steps_per_sample = 1;                // in a row, timed together
   std::string profile;                     // file for the trace of the last step, or empty
   std::int64_t warmup = 3;
   KfacOptions kfac;
@@ -29,8 +29,8 @@ struct StepSamples {
 };
 
 struct StepBenchResult {
-  // sgd; with recorded steps also sgd recorded; capture (the operators are watched, no factor is
-  // computed); kfac; kfac with tracing, never recorded.
+  // sgd; with graphs also sgd, graphs; capture (the operators are watched, no factor is
+  // computed); kfac; kfac with tracing, never as graphs.
   std::vector<StepSamples> variants;
   // Medians of the traced steps by category, in milliseconds.
   std::vector<std::pair<std::string, double>> parts;

@@ -64,7 +64,7 @@ void PlanFlags::add_to(CLI::App& verb, const std::string& group) {
   choice("--balance-by", balance_by_, balance_by_names(), "Weight of balanced placement");
   choice("--factor-reduce", factor_reduce_, factor_reduce_names(), "Who receives the factors");
   choice("--exchange", exchange_, exchange_names(), "What owners send");
-  verb.add_option("--nct-below", nct_below_, "Invert smaller factors on every worker")
+  verb.add_option("--replicate-below", nct_below_, "Invert smaller factors on every worker")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000'000}))
       ->type_name("DIM")
       ->group(group);

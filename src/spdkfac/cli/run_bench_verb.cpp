@@ -170,7 +170,7 @@ void add_run_bench(CLI::App& app, const bench::Experiment& experiment) {
   verb->add_option("--backend", ranks.backend, "mpi (default) or nccl")
       ->check(CLI::IsMember({"mpi", "nccl"}));
   verb->add_option("--trace", flags->trace, "Write the last one's iteration for ui.perfetto.dev");
-  verb->add_flag("--traces", flags->traces, "Put the events of iterations into the record");
+  verb->add_flag("--record-events", flags->traces, "Put the events of iterations into the record");
   flags->record.add_to(*verb);
   verb->callback([flags] { run_on_ranks([&] { run_bench(*flags); }); });
 }

@@ -111,7 +111,7 @@ struct SimulateVerb {
     if (!plan.empty()) {
       for (const std::string& flag : inputs.given(
                {"--world", "--algorithm", "--factor-schedule", "--fusion", "--threshold-bytes",
-                "--placement", "--balance-by", "--factor-reduce", "--exchange", "--nct-below",
+                "--placement", "--balance-by", "--factor-reduce", "--exchange", "--replicate-below",
                 "--owners", "--factor-interval", "--inverse-interval"})) {
         conflict(true, "--plan", flag);
       }

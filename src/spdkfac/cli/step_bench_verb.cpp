@@ -28,9 +28,8 @@ struct StepBenchFlags {
 
 void run_step_bench(const StepBenchFlags& flags) {
   bench::StepBenchOptions options = flags.options;
-  if (options.setting.recorded && options.setting.device == "cpu") {
-    throw ConfigError(
-        "bench step: --record is for CUDA graphs; add --device cuda, or leave it out");
+  if (options.setting.graphs && options.setting.device == "cpu") {
+    throw ConfigError("bench step: --graphs needs a GPU; add --device cuda, or remove --graphs");
   }
   const ModelInfo& info = model_info(options.setting.model);
   options.setting.input = flags.input ? parse_shape("--input", *flags.input) : info.input;
@@ -73,9 +72,10 @@ void add_step_bench(CLI::App& app) {
                    "On a GPU: fp32 (default), tf32, or bf16 by autocast")
       ->check(CLI::IsMember(precision_names()));
   verb->add_flag("--channels-last", setting.channels_last, "Images and weights with channels last");
-  verb->add_flag("--record", setting.recorded,
+  verb->add_flag("--graphs", setting.graphs,
                  "On a GPU: replay steps as CUDA graphs, all but the traced ones");
-  verb->add_option("--in-a-row", options.in_a_row, "Steps in a row that make a sample; default 1")
+  verb->add_option("--steps-per-sample", options.steps_per_sample,
+                   "Steps in a row that make a sample; default 1")
       ->check(CLI::Range(1, 1000));
   verb->add_option("--profile", options.profile,
                    "Also write the trace of the last K-FAC step, for Perfetto");

@@ -43,11 +43,14 @@ def figure_of(spreads: dict[str, tuple[float, float, float]]) -> go.Figure:
 
 
 def findings(spreads: dict[str, tuple[float, float, float]]) -> list[str]:
-    if "sgd" not in spreads or "kfac" not in spreads or spreads["sgd"][1] == 0:
-        return []
-    sgd, kfac = spreads["sgd"][1], spreads["kfac"][1]
-    return [f"A K-FAC step takes {duration(kfac)}, {times(kfac / sgd)} an SGD step "
-            f"({duration(sgd)})."]
+    texts = []
+    for how, words in (("", ""), (", graphs", " as a CUDA graph")):
+        _, sgd, _ = spreads.get(f"sgd{how}", (0.0, 0.0, 0.0))
+        _, kfac, _ = spreads.get(f"kfac{how}", (0.0, 0.0, 0.0))
+        if sgd > 0 and kfac > 0:
+            texts.append(f"A K-FAC step{words} takes {duration(kfac)}, {times(kfac / sgd)} an SGD "
+                         f"step ({duration(sgd)}).")
+    return texts
 
 
 def part_table(record: Record) -> str:
