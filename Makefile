@@ -11,7 +11,7 @@ SIMULATE := simulate --compare --model all --cluster paper-64x2080ti --world 64
 FUZZ_SECONDS ?= 60
 SEED ?= 1
 
-# The demonstration: as many ranks as cores, 256 examples a step together; K-FAC and SGD each at its
+# The demonstration: as many ranks as cores, 256 examples per step in all; K-FAC and SGD, each at its
 # best rate of tools/convergence.py.
 RANKS ?= $(shell cores=$$(nproc); echo $$((cores > 2 ? cores : 2)))
 MPIRUN := mpirun $(if $(filter 0,$(shell id -u)),--allow-run-as-root) --oversubscribe --bind-to core:overload-allowed -n $(RANKS)
@@ -20,27 +20,29 @@ TRAIN := train --model cnn28 --data fashion-mnist --epochs 2 --eval-every 50 --t
 TRAIN_KFAC := $(TRAIN) --algorithm spd-kfac --lr 0.005
 TRAIN_SGD := $(TRAIN) --algorithm sgd --lr 0.05
 
-.PHONY: help setup test train simulate bench overlap reproduce convergence fuzz python format lint golden clean
+.PHONY: help setup program test train simulate bench overlap reproduce convergence fuzz python format lint golden clean
 
 help:  ## print this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
-setup:  ## install the Debian packages and, in .venv, the Python packages that are missing
-	@tools/setup.sh --torch
+setup:  ## install missing Debian packages, and Python packages in .venv
+	@tools/setup.sh --test
 
-test: setup  ## build and run all tests, plain and under the sanitizers
+# The program as users run it, with what it needs.
+program:
+	@tools/setup.sh --torch
+	@cmake --preset release > /dev/null
+	@cmake --build --preset release --target spdkfac
+
+test: setup  ## build and run all tests, and the C++ tests again under the sanitizers
 	@start=$$SECONDS; \
-	cmake --workflow --preset dev; \
-	cmake --workflow --preset asan; \
-	cmake --workflow --preset light; \
+	for preset in dev asan light; do cmake --workflow --preset $$preset; done; \
 	count() { sed -nE "/^\s*$$2=\"([0-9]+)\".*/{s//\1/p;q}" build/$$1/tests.xml; }; \
 	dev=$$(count dev tests); asan=$$(count asan tests); light=$$(count light tests); \
 	skipped=$$(($$(count dev skipped) + $$(count asan skipped) + $$(count light skipped))); \
-	echo "make test: $$((dev + asan + light)) tests without a failure ($$dev dev, $$asan asan, $$light light, $$skipped skipped) in $$((SECONDS - start)) s"
+	echo "make test: all $$((dev + asan + light)) tests passed ($$dev dev, $$asan asan, $$light light; $$skipped skipped) in $$((SECONDS - start)) s"
 
-train: setup  ## train a small network on Fashion-MNIST on all cores, with K-FAC and with SGD, and compare
-	@cmake --preset release > /dev/null
-	@cmake --build --preset release --target spdkfac
+train: program  ## train a small network on Fashion-MNIST on all cores, with K-FAC and with SGD
 	@mkdir -p out && rm -f out/spd-kfac.jsonl out/sgd.jsonl
 	@$(MPIRUN) build/release/bin/spdkfac $(TRAIN_KFAC) --metrics out/spd-kfac.jsonl
 	@$(MPIRUN) build/release/bin/spdkfac $(TRAIN_SGD) --metrics out/sgd.jsonl
@@ -49,30 +51,23 @@ train: setup  ## train a small network on Fashion-MNIST on all cores, with K-FAC
 simulate:  ## predict one iteration of every model and algorithm of the paper (without LibTorch)
 	@tools/setup.sh
 	@cmake --preset light > /dev/null
-	@cmake --build --preset light --target spdkfac
+	@cmake --build --preset light
 	@build/light/bin/spdkfac $(SIMULATE)
 
-bench: setup  ## measure the planner, the simulator and a training step
-	@cmake --preset release > /dev/null
-	@cmake --build --preset release --target planner_bench simulator_bench spdkfac
+bench: program  ## measure the planner, the simulator and a training step
+	@cmake --build --preset release --target planner_bench simulator_bench
 	@build/release/bin/planner_bench
 	@build/release/bin/simulator_bench
 	@build/release/bin/spdkfac bench step --model resnet18 --input 3x64x64 --batch 8
 	@build/release/bin/spdkfac bench step --model resnet50 --width 0.25 --input 3x64x64 --batch 8
 
-overlap: setup  ## iteration times of algorithms on a slow link (RATE=1gbit RANKS=4; needs root)
-	@cmake --preset release > /dev/null
-	@cmake --build --preset release --target spdkfac
+overlap: setup program  ## measure iterations of four algorithms on a slow link (RATE=1gbit; needs root)
 	@RANKS=4 tools/overlap.sh --algorithm d-kfac --algorithm mpd-kfac --algorithm spd-kfac --algorithm auto
 
-reproduce: setup  ## every table and figure of the paper, simulated and measured, and a page of them
-	@cmake --preset release > /dev/null
-	@cmake --build --preset release --target spdkfac
+reproduce: program  ## make every table and figure of the paper, simulated and measured, and a page of them
 	@python3 tools/reproduce.py
 
-convergence: setup  ## steps and seconds to 90 % with SGD, Adam and K-FAC, tuned alike (an hour)
-	@cmake --preset release > /dev/null
-	@cmake --build --preset release --target spdkfac
+convergence: program  ## count steps and seconds to 90 % with SGD, Adam and K-FAC, all tuned (an hour)
 	@python3 tools/convergence.py --out out/convergence.json
 
 fuzz: setup  ## feed broken files to the readers for a minute (FUZZ_SECONDS=60 SEED=1)
@@ -80,10 +75,8 @@ fuzz: setup  ## feed broken files to the readers for a minute (FUZZ_SECONDS=60 S
 	@cmake --build --preset asan --target reader_fuzz
 	@build/asan/bin/reader_fuzz --seconds $(FUZZ_SECONDS) --seed $(SEED)
 
-python: setup  ## install the Python package in .venv, and time a step through it against the program
+python: setup program  ## install the Python package in .venv and compare its speed with the program's
 	@.venv/bin/pip install --quiet --disable-pip-version-check .
-	@cmake --preset release > /dev/null
-	@cmake --build --preset release --target spdkfac
 	@.venv/bin/python tools/python_overhead.py --program build/release/bin/spdkfac
 
 format: setup  ## format the C++ sources
@@ -93,7 +86,7 @@ lint: setup  ## check format, layers, SPDX lines and file lengths
 	@tools/format.sh --check || test $$? -eq 77
 	@python3 tools/check_layers.py
 
-golden: setup  ## write the outputs in tests/golden, README.md and docs anew; review the difference
+golden: setup  ## rewrite the expected outputs in tests/golden, README.md and docs; review the difference
 	@cmake --preset dev > /dev/null
 	@cmake --build --preset dev --target golden
 

@@ -10,11 +10,17 @@ if(NOT SPDKFAC_INSTALL)
   return()
 endif()
 
+# What is installed finds LibTorch where the build found it. CMake itself leaves out folders below the
+# sources, such as .venv.
+function(spdkfac_installed_rpath target)
+  set_target_properties(${target} PROPERTIES
+    INSTALL_RPATH ${LibTorch_ROOT}/lib INSTALL_RPATH_USE_LINK_PATH ON)
+endfunction()
+
 if(SPDKFAC_PROGRAMS)
   install(TARGETS spdkfac RUNTIME DESTINATION bin)
   if(SPDKFAC_WITH_TORCH)
-    # An installed program finds LibTorch where the build found it.
-    set_target_properties(spdkfac-torch PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+    spdkfac_installed_rpath(spdkfac-torch)
     install(TARGETS spdkfac-torch RUNTIME DESTINATION bin)
   endif()
   install(DIRECTORY python/spdkfac/page DESTINATION share/spdkfac PATTERN __pycache__ EXCLUDE)
@@ -25,7 +31,7 @@ endif()
 
 if(SPDKFAC_WITH_TORCH)
   set(package lib/cmake/spdkfac)
-  set_target_properties(libspdkfac PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  spdkfac_installed_rpath(libspdkfac)
   install(TARGETS libspdkfac EXPORT spdkfac LIBRARY DESTINATION lib)
   install(EXPORT spdkfac NAMESPACE spdkfac:: FILE spdkfacTargets.cmake DESTINATION ${package})
   set(SPDKFAC_HEADER_SOURCES ${PROJECT_SOURCE_DIR}/src)

@@ -2,14 +2,10 @@
 # How our targets are made. One library per folder of src/spdkfac, one test program per folder of
 # tests, one program per benchmark.
 
-include(GoogleTest)
-
 find_program(SPDKFAC_CCACHE_PROGRAM ccache)
 mark_as_advanced(SPDKFAC_CCACHE_PROGRAM)
 if(SPDKFAC_CCACHE AND SPDKFAC_CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # Without this sloppiness ccache does not cache sources that use a precompiled header.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
-    CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_NOHASHDIR=1 ${SPDKFAC_CCACHE_PROGRAM})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_NOHASHDIR=1 ${SPDKFAC_CCACHE_PROGRAM})
 endif()
 
 # What all our targets share.
@@ -18,75 +14,39 @@ target_compile_features(spdkfac_options INTERFACE cxx_std_20)
 target_link_libraries(spdkfac_options INTERFACE spdkfac_warnings spdkfac_sanitizers)
 # No fused multiply-add behind our back: predictions are the same digits on every machine.
 target_compile_options(spdkfac_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
-if(SPDKFAC_WITH_TORCH)
-  # The layers go into shared libraries, too. As an option and not as CMake's property, which gives
-  # programs another flag than libraries: they share precompiled headers.
-  target_compile_options(spdkfac_options INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-fPIC> $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fPIC>)
-endif()
+# The layers go into shared libraries, too.
+target_compile_options(spdkfac_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-fPIC> $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fPIC>)
+
+# Headers take longer to compile than our sources: torch/torch.h 15 seconds, ATen/ATen.h 7, JSON 2. So
+# the sources of a target are compiled together, and names in their anonymous namespaces must differ.
+set(SPDKFAC_UNITY_SOURCES 40)  # at most, in one file
 
 function(spdkfac_common target)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
   target_link_libraries(${target} PRIVATE spdkfac_options)
-endfunction()
-
-# spdkfac_precompile(<target> <kind> <header>…)
-# Precompiles the headers once per kind, in a target of their own that has the flags of all of the
-# kind. DEFINES, DEPS and OPTIONS are what these have besides.
-function(spdkfac_precompile target kind)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "HEADERS;DEFINES;DEPS;OPTIONS")
-  if(NOT SPDKFAC_PCH)
-    return()
-  endif()
-  set(owner spdkfac_pch_${kind})
-  if(NOT TARGET ${owner})
-    set(source ${PROJECT_BINARY_DIR}/${owner}.cpp)
-    file(CONFIGURE OUTPUT ${source} CONTENT "")
-    add_library(${owner} OBJECT ${source})
-    target_compile_definitions(${owner} PRIVATE ${arg_DEFINES})
-    target_link_libraries(${owner} PRIVATE ${arg_DEPS})
-    target_precompile_headers(${owner} PRIVATE ${arg_HEADERS})
-    target_compile_options(${owner} PRIVATE ${arg_OPTIONS})
-    spdkfac_common(${owner})
-  endif()
-  target_precompile_headers(${target} REUSE_FROM ${owner})
-  if(NOT kind STREQUAL "test")
-    # With torch's headers, looking up the cache takes longer than a miss is worth.
-    set_target_properties(${owner} ${target} PROPERTIES CXX_COMPILER_LAUNCHER "")
-  endif()
-endfunction()
-
-# Sources that need all of torch/torch.h take ten seconds each, precompiled or not, for its templates
-# are made anew; so those of a target are compiled as one. Tensors alone cost little.
-set(SPDKFAC_ATEN_HEADERS <ATen/ATen.h> <fmt/format.h>)
-set(SPDKFAC_TORCH_HEADERS <torch/torch.h> <fmt/format.h>)
-function(spdkfac_unity target kind)
-  if(kind STREQUAL "torch" AND SPDKFAC_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+  if(SPDKFAC_UNITY)
+    set_target_properties(${target} PROPERTIES
+      UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${SPDKFAC_UNITY_SOURCES})
     # GCC takes the sources of a unity build for headers, in which anonymous types are suspicious.
-    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
   endif()
 endfunction()
 
-# spdkfac_library(<name> SOURCES … [DEPS …] [PRIVATE_DEPS …] [TORCH aten|torch])
+# spdkfac_library(<name> SOURCES … [DEPS …] [PRIVATE_DEPS …] [TORCH])
 # Static library spdkfac_<name> with alias spdkfac::<name>. DEPS are what its headers need. TORCH says
-# that it is built on LibTorch, and which of its headers to precompile; other libraries have none:
-# their time goes into code generation.
+# that it is built on LibTorch.
 function(spdkfac_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TORCH" "SOURCES;DEPS;PRIVATE_DEPS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "TORCH" "" "SOURCES;DEPS;PRIVATE_DEPS")
   set(target spdkfac_${name})
   add_library(${target} STATIC ${arg_SOURCES})
   add_library(spdkfac::${name} ALIAS ${target})
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(${target} PUBLIC ${arg_DEPS} PRIVATE ${arg_PRIVATE_DEPS})
-  spdkfac_common(${target})
   if(arg_TORCH)
     target_link_libraries(${target} PUBLIC spdkfac_torch)
-    string(TOUPPER ${arg_TORCH} kind)
-    spdkfac_precompile(${target} ${arg_TORCH} HEADERS ${SPDKFAC_${kind}_HEADERS}
-      DEPS spdkfac::base spdkfac_torch)
-    spdkfac_unity(${target} ${arg_TORCH})
   endif()
+  spdkfac_common(${target})
 endfunction()
 
 # spdkfac_cuda_sources(<name> <source>…)
@@ -98,60 +58,50 @@ function(spdkfac_cuda_sources name)
   target_link_libraries(spdkfac_${name} PUBLIC CUDA::cudart CUDA::cublas)
 endfunction()
 
-set(SPDKFAC_TEST_HEADERS <string> <vector> <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp>)
-
-# spdkfac_test(<name> SOURCES … DEPS … LABELS <label> [TORCH aten|torch] [GPU] [MPI_RANKS <count>…])
-# One GoogleTest program; each of its cases is a test of ctest. tests/ is on the include path, and
-# SPDKFAC_SOURCE_DIR is the root of the sources. TORCH: the whole program is one test of ctest, since
-# loading torch takes longer than most cases. GPU: once more as <name>.cuda, with the tensors of the
-# tests on the GPU; skipped where there is none. Without LABELS, only so.
+# spdkfac_test(<name> SOURCES … DEPS … LABELS <label> [TORCH] [GPU] [MPI_RANKS <count>…])
+# One GoogleTest program. tests/ is on the include path, and SPDKFAC_SOURCE_DIR is the root of the
+# sources. The whole program is one test of ctest, since starting it takes longer than most cases.
+# GPU: once more as <name>.cuda, with the tensors of the tests on the GPU; skipped where there is none.
+# Without LABELS, only so. All programs have the label `program` and are built by the target
+# test_programs: what runs under the sanitizers.
 # MPI_RANKS (with TORCH): also under mpirun, as <name>.<count>ranks with the label multirank; the
 # tests find the ranks in support/world.h, which brings the program's main().
+if(SPDKFAC_TESTS)
+  add_custom_target(test_programs)
+endif()
 function(spdkfac_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "GPU" "TORCH" "SOURCES;DEPS;LABELS;MPI_RANKS")
-  set(defines SPDKFAC_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "GPU;TORCH" "" "SOURCES;DEPS;LABELS;MPI_RANKS")
   if(arg_MPI_RANKS)
     list(APPEND arg_SOURCES ${PROJECT_SOURCE_DIR}/tests/support/world_main.cpp)
     list(APPEND arg_DEPS spdkfac::comm)
   endif()
+  if(arg_TORCH)
+    list(APPEND arg_DEPS spdkfac_torch)
+  endif()
   add_executable(${name} ${arg_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-  target_compile_definitions(${name} PRIVATE ${defines})
+  target_compile_definitions(${name} PRIVATE SPDKFAC_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE ${arg_DEPS} GTest::gmock GTest::gtest_main)
   spdkfac_common(${name})
-  if(arg_TORCH)
-    string(TOUPPER ${arg_TORCH} kind)
-    spdkfac_precompile(${name} ${arg_TORCH}_test
-      HEADERS ${SPDKFAC_${kind}_HEADERS} ${SPDKFAC_TEST_HEADERS}
-      DEFINES ${defines} DEPS spdkfac::base spdkfac_torch GTest::gmock OPTIONS -O1)
-    target_compile_options(${name} PRIVATE -O1)  # compiling them takes longer than running them
-    spdkfac_unity(${name} ${arg_TORCH})
-    if(arg_LABELS)
-      add_test(NAME ${name} COMMAND ${name})
-      set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 900
-        ENVIRONMENT GOMP_SPINCOUNT=0)  # tests share few cores
-    endif()
-    if(arg_GPU AND SPDKFAC_WITH_CUDA)
-      add_test(NAME ${name}.cuda COMMAND ${name})
-      set_tests_properties(${name}.cuda PROPERTIES LABELS gpu TIMEOUT 900 SKIP_RETURN_CODE 77
-        ENVIRONMENT SPDKFAC_TEST_DEVICE=cuda)
-    endif()
-    foreach(ranks ${arg_MPI_RANKS})
-      spdkfac_mpi_test(${name}.${ranks}ranks RANKS ${ranks}
-        COMMAND $<TARGET_FILE:${name}> LABELS multirank)
-    endforeach()
-    if(arg_MPI_RANKS AND arg_GPU AND SPDKFAC_WITH_CUDA)
-      spdkfac_mpi_test(${name}.2ranks.cuda RANKS 2
-        COMMAND $<TARGET_FILE:${name}> LABELS gpu ENVIRONMENT SPDKFAC_TEST_DEVICE=cuda)
-    endif()
-    return()
+  add_dependencies(test_programs ${name})
+  if(arg_LABELS)
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS};program" TIMEOUT 900
+      ENVIRONMENT GOMP_SPINCOUNT=0)  # tests share few cores
   endif()
-  spdkfac_precompile(${name} test HEADERS ${SPDKFAC_TEST_HEADERS}
-    DEFINES ${defines} DEPS spdkfac::base GTest::gmock)
-  gtest_discover_tests(${name}
-    DISCOVERY_MODE PRE_TEST
-    DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 120)
+  if(arg_GPU AND SPDKFAC_WITH_CUDA)
+    add_test(NAME ${name}.cuda COMMAND ${name})
+    set_tests_properties(${name}.cuda PROPERTIES LABELS gpu TIMEOUT 900 SKIP_RETURN_CODE 77
+      ENVIRONMENT SPDKFAC_TEST_DEVICE=cuda)
+  endif()
+  foreach(ranks ${arg_MPI_RANKS})
+    spdkfac_mpi_test(${name}.${ranks}ranks RANKS ${ranks}
+      COMMAND $<TARGET_FILE:${name}> LABELS multirank)
+  endforeach()
+  if(arg_MPI_RANKS AND arg_GPU AND SPDKFAC_WITH_CUDA)
+    spdkfac_mpi_test(${name}.2ranks.cuda RANKS 2
+      COMMAND $<TARGET_FILE:${name}> LABELS gpu ENVIRONMENT SPDKFAC_TEST_DEVICE=cuda)
+  endif()
 endfunction()
 
 # Ranks share few cores: nobody binds, spins or computes with several threads. Leaks inside MPI's own

@@ -71,7 +71,7 @@ def check_include(folder: str, quote: str, header: str) -> str | None:
         return f'write "{header}" from src/ on: "spdkfac/…"' if quote == '"' else None
     inside = header[len("spdkfac/"):]
     target = inside.split("/")[0]
-    if target == folder or target in MAY_INCLUDE[folder] or inside in MAY_INCLUDE[folder]:
+    if inside == "version.h" or target == folder or target in MAY_INCLUDE[folder] or inside in MAY_INCLUDE[folder]:
         return None
     allowed = ", ".join(sorted(MAY_INCLUDE[folder])) or "nothing else"
     return f'{folder} must not include "{header}" (besides itself: {allowed})'

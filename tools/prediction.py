@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How well are iteration times predicted? Algorithms, networks, numbers of ranks and slow links.
+"""How far are forecasts and replays from measured iterations? Algorithms, networks, ranks, slow links.
 
 For each link and number of ranks `spdkfac calibrate` measures the link and the machine as they are
-with so many ranks; then `spdkfac bench iteration` measures and predicts. Needs root for the link
-(see tools/with_link.sh). Usage:
+with so many ranks; then `spdkfac bench iteration` forecasts with that, measures, and replays what it
+measured. Needs root for the link (see tools/with_link.sh). Usage:
   tools/prediction.py [--program PATH] [--rate 1gbit …] [--ranks 2 4 …] [--model resnet50 …]
                       [--algorithm sgd …] [--steps N] [--close 0.1] [--out-dir out/prediction]
 """
@@ -27,7 +27,10 @@ INPUTS = {"inception-v4": "3x96x96"}  # smaller ones do not pass through it
 INPUT = "3x64x64"
 PATIENCE = 3600
 
-Times = dict[str, tuple[float, float]]  # measured and predicted, by algorithm
+SIMULATED = ("replay", "forecast")
+
+# Seconds by algorithm, then by what they are: measured, replay, forecast.
+Times = dict[str, dict[str, float]]
 
 
 def on_link(options: argparse.Namespace, rate: str, ranks: int, *arguments: str) -> None:
@@ -52,24 +55,31 @@ def measure(options: argparse.Namespace, rate: str, ranks: int, model: str, clus
             "--input", INPUTS.get(model, INPUT), "--batch", "8", "--threads", "1", "--steps",
             str(options.steps), "--profile-steps", str(options.profile_steps), "--cluster-file",
             str(cluster), "--traces", "--out", str(record), *chosen)
-    return {run["algorithm"]: (run["measured"]["median"], run["predicted"]["iteration"])
+    return {run["algorithm"]: {"measured": run["measured"]["median"],
+                               **{kind: run[kind]["iteration"] for kind in SIMULATED}}
             for run in json.loads(record.read_text(encoding="utf-8"))["runs"]}
 
 
-def misordered(times: Times, close: float) -> list[str]:
-    """Pairs more than `close` apart as measured that the prediction puts the other way round."""
+def misordered(times: Times, kind: str, close: float) -> list[str]:
+    """Pairs more than `close` apart as measured that the simulation puts the other way round."""
     return [f"{one} before {other}"
-            for (one, (a, predicted_a)), (other, (b, predicted_b))
-            in itertools.permutations(times.items(), 2)
-            if a * (1 + close) < b and predicted_a >= predicted_b]
+            for (one, first), (other, second) in itertools.permutations(times.items(), 2)
+            if first["measured"] * (1 + close) < second["measured"] and first[kind] >= second[kind]]
+
+
+def error(times: dict[str, float], kind: str) -> float:
+    return times[kind] / times["measured"] - 1
 
 
 def table(rate: str, ranks: int, model: str, times: Times, close: float) -> list[str]:
-    lines = [f"{model:<14}{rate:>8}{ranks:>6}  {algorithm:<16}{measured * 1e3:>12.1f}"
-             f"{predicted * 1e3:>14.1f}{100 * (predicted / measured - 1):>+9.1f}"
-             for algorithm, (measured, predicted) in times.items()]
-    wrong = ", ".join(misordered(times, close)) or "right"
-    return [*lines, f"{'':<30}order of those {close:.0%} apart: {wrong}"]
+    lines = [f"{model:<14}{rate:>8}{ranks:>6}  {algorithm:<16}{1e3 * found['measured']:>12.1f}"
+             + "".join(f"{1e3 * found[kind]:>13.1f}{100 * error(found, kind):>+9.1f}"
+                       for kind in SIMULATED)
+             for algorithm, found in times.items()]
+    for kind in SIMULATED:
+        wrong = ", ".join(misordered(times, kind, close)) or "right"
+        lines.append(f"{'':<30}order of those {close:.0%} apart, {kind}: {wrong}")
+    return lines
 
 
 def main() -> int:
@@ -87,17 +97,19 @@ def main() -> int:
     options = parser.parse_args()
     options.out_dir.mkdir(parents=True, exist_ok=True)
 
-    errors: list[float] = []
+    errors: dict[str, list[float]] = {kind: [] for kind in SIMULATED}
     lines = [f"{'model':<14}{'link':>8}{'ranks':>6}  {'algorithm':<16}{'measured ms':>12}"
-             f"{'predicted ms':>14}{'error %':>9}"]
+             + "".join(f"{kind + ' ms':>13}{'error %':>9}" for kind in SIMULATED)]
     for rate, ranks in itertools.product(options.rate, options.ranks):
         cluster = calibrate(options, rate, ranks)
         for model in options.model:
             times = measure(options, rate, ranks, model, cluster)
-            errors += [abs(predicted / measured - 1) for measured, predicted in times.values()]
+            for kind in SIMULATED:
+                errors[kind] += [abs(error(found, kind)) for found in times.values()]
             lines += table(rate, ranks, model, times, options.close)
-    lines.append(f"error of {len(errors)} predictions: {statistics.mean(errors):.1%} on average, "
-                 f"{max(errors):.1%} at most")
+    for kind, found in errors.items():
+        lines.append(f"mean absolute error of {len(found)} {kind}s: {statistics.mean(found):.1%}, "
+                     f"at most {max(found):.1%}")
     print("\n".join(lines))
     return 0
 

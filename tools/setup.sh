@@ -1,13 +1,24 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what the build needs and what is missing: Debian packages and, with --torch, the Python
-# packages of requirements-test.txt in .venv, LibTorch among them. Quiet when all is there. A Debian
-# package counts as there when it is installed, or when its program, header or folder is found.
+# Installs what is missing of what the build needs, and says nothing if all is there:
+#   tools/setup.sh           planning and simulation
+#   tools/setup.sh --torch   also training: MPI, a data set and, in .venv, LibTorch (requirements.txt)
+#   tools/setup.sh --test    also what the tests run (requirements-test.txt, a browser)
+# A Debian package counts as installed if dpkg says so, or if its program, header or folder is found.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 with_torch=false
-[[ ${1-} == --torch ]] && with_torch=true
+with_tests=false
+case ${1-} in
+  "") ;;
+  --torch) with_torch=true ;;
+  --test) with_torch=true with_tests=true ;;
+  *)
+    echo "setup: unknown argument $1; pass --torch, --test or nothing" >&2
+    exit 2
+    ;;
+esac
 
 # package, then what it brings: a program or a header.
 needed=(
@@ -33,10 +44,13 @@ if $with_torch; then
     "dataset-fashion-mnist /usr/share/datasets/fashion-mnist"
   )
 fi
-# The build works without these: no cache of compilations, no check of the format, no slow link, no
-# look at the page in a browser, no Python package.
-useful=("ccache ccache" "clang-format clang-format" "iproute2 /usr/sbin/tc")
-if $with_torch; then useful+=("chromium chromium" "python3-dev python3-config"); fi
+# The build works without these. They cache compilations, check the format, slow a link down, test the
+# page in a browser, and build the Python package.
+useful=("ccache ccache")
+if $with_tests; then
+  useful+=("clang-format clang-format" "iproute2 /usr/sbin/tc" "chromium chromium"
+    "python3-dev python3-config")
+fi
 readonly useful
 
 present() {
@@ -97,16 +111,16 @@ install_debian_packages() {
   ((${#missing_needed[@]} == 0))
 }
 
-# Python packages, once for each version of the lists. A torch that the system's Python has will do
-# where the index cannot be reached; the comparison of models then says what is missing.
+# Python packages, once for each version of a list. If the index cannot be reached, a torch of the
+# system's Python will do; tests that need more say what is missing.
 install_python_packages() {
-  local stamp
-  stamp=.venv/.installed-$(cat requirements.txt requirements-test.txt | sha256sum | cut -c1-16)
+  local list=$1 stamp
+  stamp=.venv/.installed-$(cat requirements.txt "$list" | sha256sum | cut -c1-16)
   [[ -e $stamp ]] && return 0
-  echo "setup: installing torch and the packages of requirements-test.txt in .venv (about 5 GB)"
+  echo "setup: installing the packages of $list in .venv (torch: about 5 GB)"
   [[ -x .venv/bin/pip ]] || python3 -m venv .venv
-  if .venv/bin/pip install --quiet --disable-pip-version-check -r requirements-test.txt; then
-    rm -f .venv/.installed-*
+  # Without --no-compile pip compiles thousands of modules that nothing imports.
+  if .venv/bin/pip install --quiet --disable-pip-version-check --no-compile -r "$list"; then
     touch "$stamp"
   elif python3 -c 'import torch' 2>/dev/null; then
     echo "setup: pip failed; using the torch of $(command -v python3)" >&2
@@ -118,4 +132,8 @@ install_python_packages() {
 }
 
 install_debian_packages
-if $with_torch; then install_python_packages; fi
+if $with_tests; then
+  install_python_packages requirements-test.txt
+elif $with_torch; then
+  install_python_packages requirements.txt
+fi

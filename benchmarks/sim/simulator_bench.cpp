@@ -18,7 +18,7 @@ void run(benchmark::State& state, const PlanOptions& options, bool trace) {
   simulation.trace = trace;
   std::size_t events = 0;
   for (auto _ : state) {
-    Simulation result = simulate(plan, model, costs, simulation);
+    IterationResult result = simulate(plan, model, costs, simulation);
     events = result.trace.events().size();
     benchmark::DoNotOptimize(result.iteration);
   }

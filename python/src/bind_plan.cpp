@@ -3,9 +3,12 @@
 
 #include "bindings.h"
 #include "spdkfac/base/json.h"
+#include "spdkfac/plan/cluster_file.h"
 #include "spdkfac/plan/cost_model.h"
 #include "spdkfac/plan/layer_spec.h"
+#include "spdkfac/plan/model_file.h"
 #include "spdkfac/plan/plan.h"
+#include "spdkfac/plan/plan_file.h"
 #include "spdkfac/plan/plan_options.h"
 #include "spdkfac/plan/plan_options_file.h"
 #include "spdkfac/report/layer_table.h"
@@ -89,7 +92,7 @@ void bind_clusters(py::module_& module) {
 
 py::list owners(const Plan& plan) {
   py::list list;
-  for (const FactorPlacement& factor : plan.factors) {
+  for (const FactorPlacement& factor : plan.placements) {
     list.append(py::make_tuple(factor.layer, factor.side == FactorSide::kA ? "a" : "g", factor.dim,
                                factor.owner));
   }
@@ -125,11 +128,12 @@ void bind_plans(py::module_& module) {
       .def_property_readonly("digest", &Plan::digest)
       .def_property_readonly("owners", &owners)
       .def_property_readonly("messages", &messages)
-      .def_property_readonly(
-          "iteration",
-          [](const Plan& plan) {
-            return plan.predicted ? std::optional(plan.predicted->iteration.value()) : std::nullopt;
-          })
+      .def_property_readonly("iteration",
+                             [](const Plan& plan) {
+                               return plan.predicted_iteration
+                                          ? std::optional(plan.predicted_iteration->value())
+                                          : std::nullopt;
+                             })
       .def("validate",
            [](const Plan& plan, const ModelSpec& model) { validate_against(plan, model, "plan"); })
       .def("text", [](const Plan& plan, const ModelSpec& model, const CostModel& costs, bool full) {

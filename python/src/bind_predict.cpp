@@ -1,54 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <sstream>
+#include <utility>
 
 #include <pybind11/stl.h>
 
 #include "bindings.h"
-#include "spdkfac/report/predict.h"
+#include "spdkfac/report/prediction.h"
 #include "spdkfac/report/record.h"
+#include "spdkfac/report/run.h"
+#include "spdkfac/sim/predict.h"
 
 namespace spdkfac::python {
 namespace {
 
 namespace py = pybind11;
-using report::Predicted;
 
-Predicted predict_plan(const ModelSpec& model, const CostModel& costs, const Plan& plan,
-                       const SimulationOptions& simulation) {
+Prediction predict_plan(const ModelSpec& model, const CostModel& costs, const Plan& plan,
+                        const SimulationOptions& simulation) {
   validate_against(plan, model, "plan");
-  return report::predict(model, costs, plan, simulation);
+  return predict(model, costs, plan, simulation);
 }
 
-py::dict breakdown_of(const Predicted& predicted) {
+py::dict breakdown_of(const Prediction& prediction) {
   py::dict parts;
   for (const Category category : kCategories) {
     const std::string name(category_name(category));
-    parts[name.c_str()] = predicted.prediction.breakdown[category].value();
+    parts[name.c_str()] = prediction.result.breakdown[category].value();
   }
   return parts;
 }
 
-std::vector<Prediction> predictions_of(const std::vector<Predicted>& list) {
-  std::vector<Prediction> result;
-  for (const Predicted& one : list) result.push_back(one.prediction);
-  return result;
-}
-
 // A record of docs/records.md, for a page.
-std::string record_of(const std::vector<Predicted>& list) {
+std::string record_of(const std::vector<Prediction>& list) {
   RecordHead head;
   head.experiment = "iteration";
-  if (!list.empty()) head.cluster = list.front().prediction.cluster;
-  Json record = to_json(head);
-  record["runs"] = Json::array();
-  for (const Predicted& one : list) {
+  if (!list.empty()) head.cluster = list.front().cluster;
+  std::vector<Run> runs;
+  for (const Prediction& one : list) {
     Run run;
-    run.model = one.prediction.model;
-    run.world = one.prediction.world;
-    run.algorithm = run.label = one.prediction.algorithm;
-    run.predicted = run_times(one);
-    record["runs"].push_back(to_json(run));
+    run.model = one.model;
+    run.world = one.world;
+    run.algorithm = run.label = one.algorithm;
+    run.forecast = one.result;
+    runs.push_back(std::move(run));
   }
+  Json record = to_json(head);
+  record["runs"] = runs_json(runs);
   return record.dump();
 }
 
@@ -66,32 +63,28 @@ void bind_predict(py::module_& module) {
       .def(py::init([](std::map<int, double> slow, double jitter, std::uint64_t seed) {
         return SimulationOptions{.slow = std::move(slow), .jitter = jitter, .seed = seed};
       }));
-  py::class_<Predicted>(module, "Prediction")
+  py::class_<Prediction>(module, "Prediction")
       .def_static("from_json",
                   [](const std::string& text, const std::string& where) {
-                    Predicted result;
-                    result.prediction = parse_prediction(parse_json(text, where), where);
-                    return result;
+                    return parse_prediction(parse_json(text, where), where);
                   })
-      .def("to_json", [](const Predicted& one) { return to_json(one.prediction).dump(1); })
-      .def_property_readonly("algorithm",
-                             [](const Predicted& one) { return one.prediction.algorithm; })
-      .def_property_readonly("model", [](const Predicted& one) { return one.prediction.model; })
-      .def_property_readonly("cluster", [](const Predicted& one) { return one.prediction.cluster; })
-      .def_property_readonly("batch", [](const Predicted& one) { return one.prediction.batch; })
-      .def_property_readonly("world", [](const Predicted& one) { return one.prediction.world; })
+      .def("to_json", [](const Prediction& one) { return to_json(one).dump(1); })
+      .def_readonly("algorithm", &Prediction::algorithm)
+      .def_readonly("model", &Prediction::model)
+      .def_readonly("cluster", &Prediction::cluster)
+      .def_readonly("batch", &Prediction::batch)
+      .def_readonly("world", &Prediction::world)
       .def_property_readonly("iteration",
-                             [](const Predicted& one) { return one.prediction.iteration.value(); })
+                             [](const Prediction& one) { return one.result.iteration.value(); })
       .def_property_readonly("breakdown", &breakdown_of)
       .def_property_readonly("bytes_per_worker",
-                             [](const Predicted& one) { return one.prediction.bytes_per_worker; })
-      .def_property_readonly("exposed_communication",
-                             [](const Predicted& one) {
-                               return exposed_communication(one.prediction.breakdown).value();
-                             })
-      .def_property_readonly("plan", [](const Predicted& one) { return one.plan; })
-      .def("trace", [](const Predicted& one) { return perfetto(one.trace); })
-      .def("text", [](const Predicted& one) { return describe(one.prediction); });
+                             [](const Prediction& one) { return one.result.sent_bytes; })
+      .def_property_readonly(
+          "exposed_communication",
+          [](const Prediction& one) { return exposed_communication(one.result.breakdown).value(); })
+      .def_readonly("plan", &Prediction::plan)
+      .def("trace", [](const Prediction& one) { return perfetto(one.result.trace); })
+      .def("text", [](const Prediction& one) { return describe(one); });
   module.def("predict_plan", &predict_plan, unlocked);
   module.def(
       "predict",
@@ -99,10 +92,10 @@ void bind_predict(py::module_& module) {
          std::int64_t factor_interval, std::int64_t inverse_interval,
          const SimulationOptions& simulation) {
         const RefreshIntervals intervals{factor_interval, inverse_interval};
-        return report::predict(model, costs, world, options, intervals, simulation);
+        return predict(model, costs, world, options, intervals, simulation);
       },
       unlocked);
-  module.def("compared_algorithms", &report::compared_algorithms);
+  module.def("compared_algorithms", &compared_algorithms);
   module.def("category_titles", [] {
     py::dict titles;
     for (const Category category : kCategories) {
@@ -111,12 +104,10 @@ void bind_predict(py::module_& module) {
     }
     return titles;
   });
-  module.def("comparison_text", [](const std::vector<Predicted>& list) {
-    return comparison_text(predictions_of(list));
-  });
-  module.def("comparison_csv", [](const std::vector<Predicted>& list) {
-    return comparison_csv(predictions_of(list));
-  });
+  module.def("comparison_text",
+             [](const std::vector<Prediction>& list) { return comparison_text(list); });
+  module.def("comparison_csv",
+             [](const std::vector<Prediction>& list) { return comparison_csv(list); });
   module.def("record_of", &record_of);
 }
 

@@ -58,11 +58,6 @@ TEST(Quantity, IsOrdered) {
   EXPECT_NE(Flops(1), Flops(2));
 }
 
-TEST(Flops, DividedByARateAreSeconds) {
-  constexpr Seconds kTime = Flops(6e9) / FlopsPerSecond(2e9);
-  EXPECT_EQ(kTime, Seconds(3));
-}
-
 TEST(Bytes, AMebibyteIs1048576) { EXPECT_EQ(kMebibyte, Bytes(1'048'576)); }
 
 }  // namespace

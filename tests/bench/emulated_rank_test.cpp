@@ -54,13 +54,13 @@ TEST(EmulatedRank, DoesTheWorkOfTheOneThatComputesLongest) {
   // Dealt out in turn: A of the first layer, 4 s, to rank 0; G, 2 s, to 1; A of the second, 8 s, to
   // 2; G, 2 s, to 3.
   const Plan dealt = plain(two_layers(), {}, StepKind::kFull);
-  ASSERT_EQ(dealt.factors[2].owner, 2);
+  ASSERT_EQ(dealt.placements[2].owner, 2);
 
   const Plan plan = planner_of_emulated_rank(plain, costs, 3)(two_layers(), {}, StepKind::kFull);
-  EXPECT_EQ(plan.factors[0].owner, 0);
-  EXPECT_EQ(plan.factors[1].owner, 1);
-  EXPECT_EQ(plan.factors[2].owner, 3);
-  EXPECT_EQ(plan.factors[3].owner, 2);
+  EXPECT_EQ(plan.placements[0].owner, 0);
+  EXPECT_EQ(plan.placements[1].owner, 1);
+  EXPECT_EQ(plan.placements[2].owner, 3);
+  EXPECT_EQ(plan.placements[3].owner, 2);
 
   // Once its 2 s are timed as 20, those of the other G are taken to be 20 as well: of equals the
   // lowest rank, 1, is the one.
@@ -68,8 +68,8 @@ TEST(EmulatedRank, DoesTheWorkOfTheOneThatComputesLongest) {
   timed.layers[1].times->inverse_g = Seconds(20);
   timed.layers[1].times->inverse_a = Seconds(8);
   const Plan again = planner_of_emulated_rank(plain, costs, 3)(timed, {}, StepKind::kFull);
-  EXPECT_EQ(again.factors[1].owner, 3);
-  EXPECT_EQ(again.factors[3].owner, 1);
+  EXPECT_EQ(again.placements[1].owner, 3);
+  EXPECT_EQ(again.placements[3].owner, 1);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "spdkfac/plan/cluster_file.h"
 #include "support/temporary_folder.h"
 
 namespace spdkfac {
@@ -93,14 +94,14 @@ TEST(CalibrationCache, WhatCannotBeUsedIsAWarning) {
     return warning;
   };
   for (const char* content : {"", "{", "[]", "{\"format\": \"spdkfac.plan/1\"}", "\xff\xfe"}) {
-    EXPECT_NE(read(content, "key").find("measured anew"), std::string::npos) << content;
+    EXPECT_NE(read(content, "key").find("measuring again"), std::string::npos) << content;
   }
   // A good file, but of another key.
   const std::string warning = read(to_json(some_costs()).dump(), "key");
   EXPECT_NE(warning.find("was measured for something else"), std::string::npos);
   std::string of_folder;
   EXPECT_EQ(read_cache(folder.path(), "key", of_folder), "");
-  EXPECT_NE(of_folder.find("measured anew"), std::string::npos);
+  EXPECT_NE(of_folder.find("measuring again"), std::string::npos);
 }
 
 TEST(CalibrationCache, AFolderThatCannotBeWrittenIsAWarning) {

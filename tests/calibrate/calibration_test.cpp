@@ -8,6 +8,7 @@
 
 #include "calibrate/emulated_world.h"
 #include "spdkfac/comm/rank_values.h"
+#include "spdkfac/plan/cluster_file.h"
 
 namespace spdkfac {
 namespace {

@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "spdkfac/plan/cluster_file.h"
+
 namespace spdkfac {
 namespace {
 

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "spdkfac/comm/rank_values.h"
+#include "spdkfac/plan/cluster_file.h"
 #include "support/temporary_folder.h"
 #include "support/world.h"
 

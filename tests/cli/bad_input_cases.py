@@ -22,8 +22,7 @@ CLUSTER: dict[str, Any] = {
     "format": "spdkfac.cluster/1", "name": "pair", "world": 2, "source": "made up",
     "collectives": {"all_reduce": {"alpha": 1e-5, "beta": 2e-9},
                     "reduce": {"alpha": 1e-5, "beta": 1e-9},
-                    "broadcast": {"alpha": 1e-5, "beta": 1e-9},
-                    "all_gather": {"alpha": 1e-5, "beta": 1e-9}},
+                    "broadcast": {"alpha": 1e-5, "beta": 1e-9}},
     "inverse": {"kind": "cubic", "c0": 1e-4, "c1": 0, "c2": 0, "c3": 1e-9},
     "compute": {"forward": 1e9, "factor": 1e9, "precondition": 1e9}}
 
@@ -266,8 +265,8 @@ MISFIT_CASES = [
          f"{NO_TIME}(the cluster has measured totals only for batch 8 and no compute "
          f"rates){REMEDY}"),
     Case("of one worker", put("world", 1),
-         "cluster pair: its costs are for one worker and cannot be scaled to 2; use a cluster "
-         "file measured with at least 2 workers"),
+         "cluster pair: its costs are for one rank and cannot be scaled to 2; use a cluster "
+         "file measured with at least 2 ranks"),
 ]
 
 AGAIN = "; make the plan again"
@@ -325,8 +324,8 @@ PLAN_CASES = [
     Case("message of a negative layer", put("messages", 0, "layers", 1, -1),
          "messages[0].layers[1]: expected an integer from 0 to 1000000 (got -1)"),
     Case("message of another kind", put("messages", 0, "kind", "loss"),
-         'messages[0].kind: expected one of "factor_a", "factor_g", "gradient", "trace", "mixed" '
-         '(got "loss")'),
+         'messages[0].kind: expected one of "factor_a", "factor_g", "gradient", "diagonal_means", '
+         '"mixed" (got "loss")'),
     Case("message with a layer too few", drop("messages", 0, "layers", 0),
          "messages[0]: its tensors have 78 elements (the plan says 123)" + FOR_MODEL),
     Case("message with other elements", put("messages", 0, "elements", 124),
@@ -358,15 +357,15 @@ PLAN_CASES = [
          "to 0, not all_reduce)" + AGAIN),
     Case("traces beside a gradient",
          both(put("messages", 6, "kind", "mixed"),
-              put("messages", 6, "kinds", ["trace", "gradient"])),
-         "messages[6]: traces travel apart from other tensors" + AGAIN, "owner-reduce"),
+              put("messages", 6, "kinds", ["diagonal_means", "gradient"])),
+         "messages[6]: diagonal means travel apart from other tensors" + AGAIN, "owner-reduce"),
     Case("gradient behind factors that wait for it", lambda d: d["messages"].reverse(),
          "messages[2]: in a bulk schedule gradients leave before factors" + AGAIN, "d-kfac"),
     Case("kinds of fewer layers", drop("messages", 0, "kinds", 0),
          'messages[0]: "kinds" has 3 entries and "layers" has 4; give every layer its kind',
          "optimal-fusion"),
     Case("messages of one worker", put("world", 1),
-         "messages: one worker sends none (got 2)" + AGAIN, "sgd"),
+         "messages: one rank sends none (got 2)" + AGAIN, "sgd"),
     Case("prediction negative", put("predicted", "iteration", -1),
          "predicted.iteration: expected a non-negative number (got -1)"),
     Case("prediction incomplete", drop("predicted", "breakdown", "ff_bp"),
@@ -392,7 +391,7 @@ def slow(text: str) -> FlagCase:
 
 def slow_rank(text: str) -> FlagCase:
     return FlagCase(f"slow {text}", ["simulate", *BUNDLED, "--slow", text],
-                    f"simulate: slow worker {text} does not exist (world=64); use a rank from 0 to "
+                    f"simulate: slow rank {text} does not exist (world=64); use a rank from 0 to "
                     "63 and a factor above 0")
 
 

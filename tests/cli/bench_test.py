@@ -55,7 +55,8 @@ class SimulatedTest(BenchTestCase):
                              {"resnet50", "resnet152", "densenet201", "inception-v4"})
             for run in record["runs"]:
                 self.assertIsNone(run["measured"])
-                self.assert_adds_up(run["predicted"], run["predicted"]["iteration"])
+                self.assertIsNone(run["replay"])
+                self.assert_adds_up(run["forecast"], run["forecast"]["iteration"])
                 self.assertIn(run["label"], text)
 
     def test_the_times_of_the_paper_stand_beside_the_simulated(self) -> None:
@@ -64,7 +65,7 @@ class SimulatedTest(BenchTestCase):
         self.assertEqual(papers["d-kfac"], 0.8525)
         self.assertEqual(papers["spd-kfac"], 0.6755)
         self.assertIsNone(papers["auto"])
-        # On another number of workers the paper has none.
+        # On another number of ranks the paper has none.
         record, _ = self.bench("iteration", "--simulate", "--model", "resnet50", "--world", "32")
         self.assertTrue(all(run["paper"] is None for run in record["runs"]))
 
@@ -74,21 +75,21 @@ class SimulatedTest(BenchTestCase):
         done = self.run_command(PROGRAM, "simulate", "--model", "resnet152", "--cluster",
                                 "paper-64x2080ti", "--algorithm", "mpd-kfac", "--json")
         self.assertEqual(len(record["runs"]), 1)
-        self.assertEqual(record["runs"][0]["predicted"]["iteration"],
+        self.assertEqual(record["runs"][0]["forecast"]["iteration"],
                          json.loads(done.stdout)["iteration"])
 
     def test_breakdown_also_shows_one_worker(self) -> None:
         record, _ = self.bench("breakdown", "--simulate", "--model", "resnet50")
         self.assertEqual([(run["label"], run["world"]) for run in record["runs"]][:4],
                          [("SGD", 1), ("KFAC", 1), ("S-SGD", 64), ("D-KFAC", 64)])
-        self.assertEqual(record["runs"][1]["predicted"]["breakdown"]["factor_comm"], 0)
+        self.assertEqual(record["runs"][1]["forecast"]["breakdown"]["factor_comm"], 0)
 
     def test_scaling_goes_from_one_to_1024_workers(self) -> None:
         record, _ = self.bench("scaling", "--simulate", "--model", "resnet50")
         self.assertEqual(sorted({run["world"] for run in record["runs"]}),
                          [2**power for power in range(11)])
         alone = next(run for run in record["runs"] if run["world"] == 1)
-        self.assertEqual(alone["predicted"]["sent_bytes"], 0)
+        self.assertEqual(alone["forecast"]["sent_bytes"], 0)
 
     def test_placement_tells_who_owns_what(self) -> None:
         record, _ = self.bench("placement", "--simulate", "--model", "resnet50")
@@ -97,13 +98,13 @@ class SimulatedTest(BenchTestCase):
         self.assertTrue(all(one["owner"] is None for one in by_label["Non-Dist"]["owners"]))
         self.assertTrue(all(one["owner"] is not None for one in by_label["Seq-Dist"]["owners"]))
         self.assertEqual(len(by_label["LBP"]["owners"]), 108)
-        self.assertEqual(len(by_label["LBP"]["predicted"]["inverse_loads"]), 64)
+        self.assertEqual(len(by_label["LBP"]["forecast"]["inverse_loads"]), 64)
 
     def test_another_width_is_described_first(self) -> None:
         record, _ = self.bench("iteration", "--simulate", "--model", "resnet20", "--width", "0.5",
                                "--cluster", "ethernet-10g-16", "--traces")
         self.assertEqual(record["runs"][0]["model"], "resnet20")
-        ranks = {event[0] for event in record["traces"][1]["predicted"]}
+        ranks = {event[0] for event in record["traces"][1]["forecast"]}
         self.assertEqual(ranks, set(range(8)))  # of 16 the first ones
 
     def test_fits_of_a_cluster_file(self) -> None:
@@ -117,7 +118,7 @@ class SimulatedTest(BenchTestCase):
         self.assertTrue(all((at[dim] < sent[dim]) == (dim <= limit) for dim in at))
         record, _ = self.bench("comm", "--simulate")
         self.assertEqual([curve["name"] for curve in record["curves"]],
-                         ["all_reduce", "reduce", "broadcast", "all_gather"])
+                         ["all_reduce", "reduce", "broadcast"])
 
     def test_models_are_those_of_the_paper(self) -> None:
         record, _ = self.bench("models")
@@ -148,9 +149,10 @@ class EmulatedTest(BenchTestCase):
         self.assertIn("one process does the work of one of 8 ranks", text)
         for run in record["runs"]:
             self.assertEqual(run["world"], 8)
+            self.assertGreater(run["forecast"]["iteration"], 0)
             self.assertEqual(len(run["measured"]["samples"]), 3)
             # Bytes are counted as on real ranks.
-            self.assertAlmostEqual(run["measured"]["sent_bytes"], run["predicted"]["sent_bytes"],
+            self.assertAlmostEqual(run["measured"]["sent_bytes"], run["replay"]["sent_bytes"],
                                    delta=1)
         for traces in record["traces"]:
             self.assertEqual(len({event[0] for event in traces["measured"]}), 1)
@@ -174,12 +176,15 @@ class StepTest(BenchTestCase):
     def test_sgd_stands_beside_kfac(self) -> None:
         record, text = self.bench("step", "--model", "cnn28", "--width", "0.25", "--batch", "4",
                                   "--threads", "1", "--steps", "3", "--warmup", "1")
-        self.assertEqual(record["format"], "spdkfac.bench-step/1")
+        self.assertEqual((record["format"], record["experiment"]), ("spdkfac.record/1", "step"))
         self.assertEqual({name: len(seconds) for name, seconds in record["seconds"].items()},
                          {"sgd": 3, "capture": 3, "kfac": 3, "kfac traced": 3})
         self.assertEqual(set(record["calls_alone_ms"]),
                          {"factor_comp", "inverse_comp", "precondition"})
         self.assertIn("x sgd", text)
+        self.run_command(PROGRAM, "report", "r.json", "--out", "page.html")
+        page = (self.folder / "page.html").read_text(encoding="utf-8")
+        self.assertIn("A K-FAC step takes", page)
 
     def test_recorded_steps_need_a_gpu(self) -> None:
         self.assert_mistake(["step", "--record"],
@@ -204,7 +209,7 @@ class ReportTest(BenchTestCase):
 
 @unittest.skipUnless(MPIRUN[0], "this build has no MPI")
 class MeasuredTest(BenchTestCase):
-    def test_ranks_are_measured_and_predicted(self) -> None:
+    def test_ranks_are_measured_replayed_and_forecast(self) -> None:
         record, text = self.bench("iteration", *SMALL, "--traces", "--trace", "trace.json",
                                   launcher=MPIRUN)
         self.assertEqual((record["mode"], record["options"]["settings"][0]["batch"]),
@@ -212,9 +217,12 @@ class MeasuredTest(BenchTestCase):
         self.assertIn("95 % interval", text)
         for run in record["runs"]:
             self.assertEqual((run["world"], len(run["measured"]["samples"])), (2, 3))
-            self.assertAlmostEqual(run["measured"]["sent_bytes"], run["predicted"]["sent_bytes"],
+            self.assertAlmostEqual(run["measured"]["sent_bytes"], run["replay"]["sent_bytes"],
                                    delta=1)
             self.assertLessEqual(run["measured"]["low"], run["measured"]["median"])
+            self.assertGreater(run["forecast"]["iteration"], 0)
+            self.assertAlmostEqual(run["forecast"]["sent_bytes"], run["measured"]["sent_bytes"],
+                                   delta=0.2 * run["measured"]["sent_bytes"])
         events = json.loads((self.folder / "trace.json").read_text())["traceEvents"]
         self.assertEqual({event["pid"] for event in events}, {0, 1})
 

@@ -46,6 +46,14 @@ class InstallTest(unittest.TestCase):
             installed = {path for path in installed if not path.startswith(("include/", "lib/"))}
         self.assertEqual(installed, programs | data)
 
+    def test_installed_program_finds_torch(self) -> None:
+        installed = self.prefix / "bin/spdkfac-torch"
+        if not installed.exists():
+            self.skipTest("this build has no LibTorch")
+        built = Path(PROGRAM).with_name("spdkfac-torch")
+        self.assertEqual(output(installed, "--version", folder=self.folder),
+                         output(built, "--version", folder=self.folder))
+
     def test_installed_program_answers_as_the_built_one(self) -> None:
         link = self.folder / "link"
         link.symlink_to(self.prefix / "bin/spdkfac")

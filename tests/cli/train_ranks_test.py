@@ -26,7 +26,7 @@ BOUND = 180
 CLUSTER = {
     "format": "spdkfac.cluster/1", "name": "test", "world": 2, "source": "made up for a test",
     "collectives": {name: {"alpha": 1e-5, "beta": 1e-9}
-                    for name in ("all_reduce", "reduce", "broadcast", "all_gather")},
+                    for name in ("all_reduce", "reduce", "broadcast")},
     "inverse": {"kind": "cubic", "c0": 1e-4, "c1": 0, "c2": 0, "c3": 1e-8},
     "compute": {"forward": 1e9, "factor": 1e9, "precondition": 1e9},
 }

@@ -12,7 +12,7 @@ namespace {
 
 using support::TemporaryFolder;
 
-const std::string kRemedy = "; --data-dir must hold the files of cifar-10-binary.tar.gz";
+const std::string kCifarAdvice = "; --data-dir must hold the files of cifar-10-binary.tar.gz";
 
 // Red pixels have the value of the label, green ones 100, blue ones 200.
 std::string record(char label) {
@@ -64,7 +64,7 @@ TEST(Cifar10, DamagedFilesAreNamed) {
     write_all(folder);
     folder.write("data_batch_3.bin", damage.content);
     EXPECT_EQ(support::config_error([&] { load_cifar10(Split::kTrain, folder.path()); }),
-              folder.path().string() + "/data_batch_3.bin: " + damage.message + kRemedy);
+              folder.path().string() + "/data_batch_3.bin: " + damage.message + kCifarAdvice);
   }
 }
 
@@ -72,7 +72,7 @@ TEST(Cifar10, MissingFilesAreNamed) {
   TemporaryFolder folder;
   EXPECT_EQ(support::config_error([&] { load_cifar10(Split::kTest, folder.path()); }),
             folder.path().string() +
-                "/test_batch.bin: cannot be opened (No such file or directory)" + kRemedy);
+                "/test_batch.bin: cannot be opened (No such file or directory)" + kCifarAdvice);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 
 using support::TemporaryFolder;
 
-const std::string kRemedy = "; apt-get install dataset-fashion-mnist, or pass --data-dir";
+const std::string kFashionAdvice = "; apt-get install dataset-fashion-mnist, or pass --data-dir";
 
 std::string big_endian(std::uint32_t value) {
   std::string bytes;
@@ -94,7 +94,7 @@ TEST_P(DamagedFashionMnist, IsNamedWithItsFile) {
   if (!GetParam().images.empty()) folder.write("train-images-idx3-ubyte.gz", GetParam().images);
   if (!GetParam().labels.empty()) folder.write("train-labels-idx1-ubyte", GetParam().labels);
   EXPECT_EQ(support::config_error([&] { load_fashion_mnist(Split::kTrain, folder.path()); }),
-            folder.path().string() + "/train-" + GetParam().message + kRemedy);
+            folder.path().string() + "/train-" + GetParam().message + kFashionAdvice);
 }
 
 std::string flipped(std::string bytes, std::size_t at) {

@@ -7,6 +7,7 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/comm/agreement.h"
 #include "spdkfac/comm/logged_communicator.h"
+#include "spdkfac/plan/model_file.h"
 #include "spdkfac/runtime/step_meter.h"
 #include "spdkfac/sim/simulator.h"
 
@@ -34,7 +35,7 @@ std::vector<Sent> of_plan(const Plan& plan, const ModelSpec& model) {
     sent.push_back({reduce ? Operation::kReduce : Operation::kAllReduce, message.elements,
                     message.route.root.value_or(0)});
   }
-  for (const ExchangeStep& step : exchange_steps(plan, model)) {
+  for (const ResultBroadcast& step : result_broadcasts(plan, model)) {
     sent.push_back({Operation::kBroadcast, step.elements, step.root});
   }
   return sent;

@@ -22,9 +22,12 @@
 #include "fuzz/damage.h"
 #include "spdkfac/base/error.h"
 #include "spdkfac/base/json.h"
+#include "spdkfac/plan/cluster_file.h"
 #include "spdkfac/plan/cost_model.h"
 #include "spdkfac/plan/layer_spec.h"
+#include "spdkfac/plan/model_file.h"
 #include "spdkfac/plan/plan.h"
+#include "spdkfac/plan/plan_file.h"
 #include "spdkfac/plan/planner.h"
 #include "spdkfac/sim/auto_planner.h"
 #include "spdkfac/sim/simulator.h"
@@ -161,7 +164,7 @@ class Fuzzer {
     expect_round_trip(to_json(plan), parse_plan);
     validate_against(plan, model, kWhere);
     if (plan.world > kLargestWorld) return;
-    const Simulation simulation = simulate(plan, model, costs);
+    const IterationResult simulation = simulate(plan, model, costs);
     expect_time(simulation.iteration);
     for (const Seconds load : simulation.inverse_load) expect_time(load);
     expect(std::isfinite(bytes_per_worker(plan, model)), "bytes_per_worker");

@@ -15,7 +15,7 @@ TORCH_ROOT = os.environ["SPDKFAC_TORCH_ROOT"]
 
 def run(*command: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, timeout=280, check=False)
+                          stderr=subprocess.STDOUT, text=True, timeout=800, check=False)
     if check and done.returncode != 0:
         raise AssertionError(f"{command} failed with {done.returncode}:\n{done.stdout}")
     return done

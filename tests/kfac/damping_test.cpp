@@ -9,6 +9,7 @@
 
 #include "spdkfac/kfac/inverse.h"
 #include "support/device.h"
+#include "support/special_values.h"
 #include "support/tensors.h"
 
 namespace spdkfac {
@@ -20,8 +21,6 @@ using support::test_options;
 using support::to_device;
 using ::testing::ElementsAre;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
 // Some roundings of a root and a quotient, relative to values around 1.
 constexpr double kDoubleTolerance = 1e-14;
 constexpr double kFloatTolerance = 1e-6;

@@ -11,6 +11,7 @@
 #include "spdkfac/kfac/inverse.h"
 #include "support/device.h"
 #include "support/matrices.h"
+#include "support/special_values.h"
 #include "support/tensors.h"
 
 namespace spdkfac {
@@ -23,8 +24,6 @@ using support::to_device;
 using support::with_condition;
 using support::with_eigenvalues;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kDim = 6;
 // A power of two: 10, 100 and 1000 times it are exact in both types.
 constexpr double kDamping = 1.0 / 1024;

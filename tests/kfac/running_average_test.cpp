@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "support/device.h"
+#include "support/special_values.h"
 #include "support/tensors.h"
 
 namespace spdkfac {
@@ -22,10 +23,8 @@ using support::to_device;
 using support::to_host;
 using support::upper;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
 // A handful of products of numbers up to 10 in double precision.
-constexpr double kTolerance = 1e-13;
+constexpr double kAverageTolerance = 1e-13;
 
 constexpr double kDecay = 0.75;
 
@@ -64,7 +63,8 @@ TEST(RunningAverage, StartsFromTheFirstFactorThenFollowsTheRecurrence) {
     EXPECT_EQ(added.dim(), 0);
     EXPECT_EQ(added.scalar_type(), at::kBool);
     EXPECT_TRUE(added.item<bool>());
-    EXPECT_TRUE(near_within(upper(mean.mean()), upper(expected), kTolerance)) << "step " << step;
+    EXPECT_TRUE(near_within(upper(mean.mean()), upper(expected), kAverageTolerance))
+        << "step " << step;
     EXPECT_EQ(mean.weight().item<double>(), 1 - kDecay);
   }
 }
@@ -88,7 +88,7 @@ TEST(RunningAverage, StartsFromTheIdentityWhenAskedTo) {
   const at::Tensor sum = gram(1, 2, 3);
   EXPECT_TRUE(mean.add(to_device(sum, at::kDouble), 2).item<bool>());
   const at::Tensor expected = kDecay * at::eye(3, at::kDouble) + (1 - kDecay) * 2 * sum;
-  EXPECT_TRUE(near_within(upper(mean.mean()), upper(expected), kTolerance));
+  EXPECT_TRUE(near_within(upper(mean.mean()), upper(expected), kAverageTolerance));
 }
 
 TEST(RunningAverage, IsTheIdentityBeforeAnyFactor) {
@@ -103,7 +103,7 @@ TEST(RunningAverage, DecayZeroKeepsOnlyTheLastFactor) {
   for (std::uint64_t step = 0; step < 3; ++step) {
     const at::Tensor sum = gram(step, 1, 3);
     mean.add(to_device(sum, at::kDouble), 1);
-    EXPECT_TRUE(near_within(upper(mean.mean()), upper(sum), kTolerance)) << "step " << step;
+    EXPECT_TRUE(near_within(upper(mean.mean()), upper(sum), kAverageTolerance)) << "step " << step;
   }
 }
 
@@ -115,7 +115,7 @@ TEST(RunningAverage, LowerTriangleOfTheSumDoesNotMatter) {
   EXPECT_TRUE(mean.add(to_device(poison_lower(first), at::kDouble), 1).item<bool>());
   EXPECT_TRUE(mean.add(to_device(poison_lower(second), at::kDouble), 1).item<bool>());
   const at::Tensor expected = kDecay * first + (1 - kDecay) * second;
-  EXPECT_TRUE(near_within(upper(mean.mean()), upper(expected), kTolerance));
+  EXPECT_TRUE(near_within(upper(mean.mean()), upper(expected), kAverageTolerance));
 }
 
 TEST(RunningAverage, AddLeavesTheSumAsItWas) {
@@ -166,7 +166,7 @@ TEST_P(RunningAverageBad, AsTheFirstFactorDoesNotStartTheAverage) {
   // The first good one counts in full.
   const at::Tensor first = gram(5, 1, kDim);
   EXPECT_TRUE(mean.add(to_device(first, at::kDouble), 1).item<bool>());
-  EXPECT_TRUE(near_within(upper(mean.mean()), upper(first), kTolerance));
+  EXPECT_TRUE(near_within(upper(mean.mean()), upper(first), kAverageTolerance));
   EXPECT_EQ(mean.weight().item<double>(), 1 - kDecay);
 }
 
@@ -230,7 +230,7 @@ TEST(RunningAverage, RestoredBeforeTheStartStartsFromTheFirstFactor) {
   mean.restore(saved_mean, saved_weight);
   const at::Tensor first = gram(2, 1, 3);
   mean.add(to_device(first, at::kDouble), 1);
-  EXPECT_TRUE(near_within(upper(mean.mean()), upper(first), kTolerance));
+  EXPECT_TRUE(near_within(upper(mean.mean()), upper(first), kAverageTolerance));
 }
 
 // A checkpoint may hold its tensors on the CPU.

@@ -10,6 +10,7 @@
 #include "spdkfac/base/check.h"
 #include "support/device.h"
 #include "support/kfac_reference.h"
+#include "support/special_values.h"
 #include "support/tensors.h"
 
 namespace spdkfac {
@@ -25,8 +26,6 @@ using support::to_device;
 using support::to_host;
 using support::upper;
 using support::whole;
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // rows·rowsᵀ for rows [d, k].
 at::Tensor gram_reference(const at::Tensor& rows) {
@@ -248,7 +247,6 @@ TEST(Symmetric, MatricesWithGapsInTheirRowsAreInternalErrors) {
 
 // Bits, not values: minus zero, infinities and NaNs pass as they are.
 TEST(Symmetric, PackingKeepsEveryBit) {
-  constexpr double kInf = std::numeric_limits<double>::infinity();
   const at::Tensor matrix =
       at::tensor({-0.0, kInf, kNan, -kInf, 1e-45, 3.0}, test_options(at::kFloat));
   const at::Tensor full = at::zeros({3, 3}, test_options(at::kFloat));

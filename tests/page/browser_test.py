@@ -167,7 +167,7 @@ class BrowserTest(unittest.TestCase):
                 run.update(label=evil, model=evil)
         for trace in records["i"]["traces"]:
             trace["label"] = evil
-            for event in trace["predicted"]:
+            for event in trace["replay"]:
                 event[3] = evil
         page = self.make("odd", records)
         self.open(page, WIDE)
@@ -192,7 +192,7 @@ class TimelineTest(BrowserTest):
     def test_a_small_trace_has_all_its_events(self) -> None:
         events = sample.trace_events(2, 0.25, 12, True, 1)
         trace = {"model": "tiny", "world": 2, "algorithm": "auto", "label": "auto",
-                 "predicted": events, "measured": events[:30]}
+                 "replay": events, "measured": events[:30]}
         record = sample.record("iteration", "measured", runs=[], traces=[trace])
         self.open(self.make("small", {"r": record}), WIDE)
         self.find()
@@ -204,7 +204,7 @@ class TimelineTest(BrowserTest):
         self.assertEqual((rank, start), (0, first["start"]))
         self.assertAlmostEqual(first["length"], 1e3 * length, places=4)
         self.assertTrue(first["text"].startswith(f"<b>{name}</b><br>FF&amp;BP<br>start "))
-        # Predicted stands above measured, on the same axis of time.
+        # A replay stands above measured, on the same axis of time.
         self.assertGreater(*self.browser.evaluate(
             f"['yaxis', 'yaxis2'].map((axis) => document.getElementById('{self.id}')"
             ".layout[axis].domain[0])"))
@@ -249,7 +249,7 @@ class TimelineTest(BrowserTest):
 
     def test_a_million_events_stay_usable(self) -> None:
         trace = {"model": "tiny", "world": 8, "algorithm": "auto", "label": "auto",
-                 "predicted": sample.many_events(1_000_000),
+                 "replay": sample.many_events(1_000_000),
                  "measured": sample.trace_events(8, 0.6, 54, True, 1)}
         record = sample.record("iteration", "measured", runs=[], traces=[trace])
         self.open(self.make("huge", {"r": record}), WIDE)
@@ -271,7 +271,7 @@ class TimelineTest(BrowserTest):
 
     def test_many_ranks_are_shown_in_parts(self) -> None:
         trace = {"model": "tiny", "world": 20, "algorithm": "auto", "label": "auto",
-                 "predicted": sample.trace_events(20, 0.3, 10, True, 1), "measured": None}
+                 "replay": sample.trace_events(20, 0.3, 10, True, 1), "measured": None}
         record = sample.record("iteration", "simulated", runs=[], traces=[trace])
         self.open(self.make("ranks", {"r": record}), WIDE)
         self.find()

@@ -60,7 +60,7 @@ def damage(record: dict, path: Place, choice: random.Random) -> None:
 
 class DamageTest(unittest.TestCase):
     def test_damaged_records(self) -> None:
-        import document
+        from page import document
         whole = sample.all_records()
         paths = {name: list(places(record)) for name, record in whole.items()}
         choice = random.Random(SEED)
@@ -78,7 +78,7 @@ class DamageTest(unittest.TestCase):
                         found = records.read(path)
                     except records.RecordError as error:
                         refused += 1
-                        self.assertRegex(str(error), r"^spdkfac: \S+: [^\n]+ \([^\n]+\); [^\n]+$")
+                        self.assertRegex(str(error), r"^\S+: [^\n]+ \([^\n]+\); [^\n]+$")
                         continue
                     drawn += 1
                     self.assertIn("</html>", document.make([found], "damaged"))

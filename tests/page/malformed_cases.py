@@ -11,7 +11,7 @@ DELETE = object()  # stands for a field that is taken out
 AGAIN = "write the record again"
 WROTE = "give a file that `spdkfac bench` wrote"
 KINDS = ("write models, comm, inverse, iteration, breakdown, pipelining, placement, ablation, "
-         "scaling, memory or convergence")
+         "scaling, memory, step, accuracy or convergence")
 CATEGORIES = ("write ff_bp, grad_comm, factor_comp, factor_comm, inverse_comp, inverse_comm or "
               "precondition")
 
@@ -55,23 +55,23 @@ FIELDS: list[Case] = [
      "(true); write the number of ranks"),
     ("iteration", ("runs", 1, "paper"), -0.5,
      "runs[1].paper: must be a number of at least 0 (-0.5); write seconds"),
-    ("iteration", ("runs", 1, "predicted"), DELETE,
-     f"runs[1].predicted: is needed (missing); {AGAIN}"),
-    ("iteration", ("runs", 1, "predicted", "iteration"), "fast",
-     "runs[1].predicted.iteration: must be a number of at least 0 (\"fast\"); write seconds"),
-    ("iteration", ("runs", 1, "predicted", "breakdown", "ff_bp"), None,
-     "runs[1].predicted.breakdown.ff_bp: must be a number of at least 0 (null); write seconds"),
+    ("iteration", ("runs", 1, "replay"), DELETE,
+     f"runs[1].replay: is needed (missing); {AGAIN}"),
+    ("iteration", ("runs", 1, "replay", "iteration"), "fast",
+     "runs[1].replay.iteration: must be a number of at least 0 (\"fast\"); write seconds"),
+    ("iteration", ("runs", 1, "replay", "breakdown", "ff_bp"), None,
+     "runs[1].replay.breakdown.ff_bp: must be a number of at least 0 (null); write seconds"),
     ("iteration", ("runs", 1, "measured", "median"), DELETE,
      f"runs[1].measured.median: is needed (missing); {AGAIN}"),
     ("iteration", ("runs", 1, "measured", "low"), 9,
      f"runs[1].measured.median: must lie between low and high ([9, 0.3625, 0.36975]); {AGAIN}"),
     ("iteration", ("runs", 1, "measured", "samples", 2), "x",
      "runs[1].measured.samples[2]: must be a number of at least 0 (\"x\"); write seconds"),
-    ("iteration", ("traces", 0, "predicted", 5), [0, "compute", "ff_bp", "x", 0],
-     "traces[0].predicted[5]: must be a list of 6 values ([0, \"compute\", \"ff_bp\", \"x\", 0]); "
+    ("iteration", ("traces", 0, "replay", 5), [0, "compute", "ff_bp", "x", 0],
+     "traces[0].replay[5]: must be a list of 6 values ([0, \"compute\", \"ff_bp\", \"x\", 0]); "
      "write […]"),
-    ("iteration", ("traces", 0, "predicted", 5), [0, "channel", "grad_comm", "x", 0, 1, 1.5],
-     "traces[0].predicted[5][6]: must be a whole number of at least 0 (1.5); "
+    ("iteration", ("traces", 0, "replay", 5), [0, "channel", "grad_comm", "x", 0, 1, 1.5],
+     "traces[0].replay[5][6]: must be a whole number of at least 0 (1.5); "
      "write the elements of the message"),
     ("iteration", ("traces", 0, "measured", 5, 1), "wire",
      "traces[0].measured[5][1]: is unknown (\"wire\"); write compute or channel"),
@@ -83,7 +83,7 @@ FIELDS: list[Case] = [
      f"traces[0].measured[5][2]: is unknown ([]); {CATEGORIES}"),
     ("iteration", ("traces", 0, "measured", 5, 0), 10 ** 7,
      "traces[0].measured[5][0]: must be at most 1000000 (10000000); count from 0"),
-    ("iteration", ("runs", 0, "predicted", "iteration"), 10 ** 20, "runs[0].predicted.iteration: "
+    ("iteration", ("runs", 0, "replay", "iteration"), 10 ** 20, "runs[0].replay.iteration: "
      "is over 1e+18 (100000000000000000000); write seconds"),
     ("placement", ("runs", 0, "owners", 0, "side"), "b",
      "runs[0].owners[0].side: is unknown (\"b\"); write a or g"),
@@ -100,6 +100,10 @@ FIELDS: list[Case] = [
      "curves[0].fits[0].used: must be true or false (1); write true or false"),
     ("inverse", ("threshold",), "few", "threshold: must be a whole number of at least 1 (\"few\"); "
      "write the dimension of the factor"),
+    ("step", ("seconds", "sgd"), 0.1, "seconds.sgd: must be a list (0.1); write […]"),
+    ("step", ("parts_ms",), DELETE, f"parts_ms: is needed (missing); {AGAIN}"),
+    ("accuracy", ("accuracy", 0, "layers", 0, "error"), "large",
+     "accuracy[0].layers[0].error: must be a number of at least 0 (\"large\"); write a count"),
     ("memory", ("memory", 0, "ranks"), [],
      "memory[0].ranks: must have at least 1 entries ([]); add them"),
     ("memory", ("memory", 0, "ranks", 0, "factors"), -1,

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/plan/cluster_file.h"
 #include "support/config_error.h"
 #include "support/models.h"
 
@@ -102,8 +103,7 @@ TEST(CostModel, ScalesEveryCollectiveToAnotherWorld) {
     costs.alpha_scaling = expected.scaling;
     const CostModel scaled = costs.for_world(16);
     EXPECT_EQ(scaled.world, 16);
-    for (const CollectiveCost& collective :
-         {scaled.all_reduce, scaled.reduce, scaled.broadcast, scaled.all_gather}) {
+    for (const CollectiveCost& collective : {scaled.all_reduce, scaled.reduce, scaled.broadcast}) {
       EXPECT_DOUBLE_EQ(collective.alpha().value(), expected.alpha);
       EXPECT_DOUBLE_EQ(collective.beta().value(), 0.75);
     }
@@ -129,7 +129,6 @@ TEST(CostModel, OneWorkerCommunicatesForNothing) {
   EXPECT_DOUBLE_EQ(alone.all_reduce.time(100, 3).value(), 0);
   EXPECT_DOUBLE_EQ(alone.reduce.time(100, 3).value(), 0);
   EXPECT_DOUBLE_EQ(alone.broadcast.time(100, 3).value(), 0);
-  EXPECT_DOUBLE_EQ(alone.all_gather.time(100, 3).value(), 0);
 }
 
 TEST(CostModel, ClusterOfOneWorkerCannotBeScaledUp) {
@@ -252,8 +251,7 @@ Json full_cluster() {
     "collectives": {
       "all_reduce": {"alpha": 0.5, "beta": 0.25, "per_tensor": 0.125},
       "reduce": {"table": [[1, 0.5], [10, 0.75]]},
-      "broadcast": {"table": [[1, 0.25]], "per_tensor": 0.5},
-      "all_gather": {"alpha": 2, "beta": 0}},
+      "broadcast": {"table": [[1, 0.25]], "per_tensor": 0.5}},
     "inverse": {"kind": "table", "points": [[16, 1], [32, 2]]},
     "compute": {"forward": 1e12, "factor": 2e12, "precondition": 4e12},
     "models": {"two": {"batch": 16, "forward_backward": 3, "factors": 5}},
@@ -272,7 +270,6 @@ TEST(ClusterFile, ParsesEveryField) {
   EXPECT_DOUBLE_EQ(costs.all_reduce.time(2, 3).value(), 0.5 + 0.25 * 2 + 0.125 * 3);
   EXPECT_DOUBLE_EQ(costs.reduce.time(10).value(), 0.75);
   EXPECT_DOUBLE_EQ(costs.broadcast.time(10, 2).value(), 0.25 + 0.5 * 2);
-  EXPECT_DOUBLE_EQ(costs.all_gather.time(1000).value(), 2);
   EXPECT_DOUBLE_EQ(costs.inverse_time(24).value(), 1.5);
   ASSERT_TRUE(costs.compute.has_value());
   EXPECT_EQ(costs.compute->forward.value(), 1e12);
@@ -313,6 +310,13 @@ TEST(ClusterFile, AbsentFieldsHaveTheirDefaults) {
   EXPECT_FALSE(costs.nct_below.has_value());
 }
 
+TEST(ClusterFile, CostsOfAllGatherAreReadAndIgnored) {
+  Json document = full_cluster();
+  document["collectives"]["all_gather"] = {{"alpha", 2}, {"beta", 0}};
+  EXPECT_EQ(to_json(parse_cluster(document, "old.json")).dump(),
+            to_json(parse_cluster(full_cluster(), "new.json")).dump());
+}
+
 TEST(ClusterFile, JsonRoundTripKeepsEveryFieldAndEveryInverseForm) {
   for (const char* inverse :
        {R"({"kind": "table", "points": [[16, 1.0], [32, 2.0]]})",
@@ -330,14 +334,14 @@ TEST(ClusterFile, JsonRoundTripKeepsEveryFieldAndEveryInverseForm) {
   }
 }
 
-struct Damage {
+struct BrokenCluster {
   const char* name;
   std::function<void(Json&)> apply;
   const char* place;
 };
-void PrintTo(const Damage& damage, std::ostream* out) { *out << damage.name; }
+void PrintTo(const BrokenCluster& damage, std::ostream* out) { *out << damage.name; }
 
-class ParseClusterRejects : public ::testing::TestWithParam<Damage> {};
+class ParseClusterRejects : public ::testing::TestWithParam<BrokenCluster> {};
 
 TEST_P(ParseClusterRejects, WithTheFieldsPath) {
   Json document = full_cluster();
@@ -349,42 +353,54 @@ TEST_P(ParseClusterRejects, WithTheFieldsPath) {
 INSTANTIATE_TEST_SUITE_P(
     Damages, ParseClusterRejects,
     ::testing::Values(
-        Damage{"OtherFormat", [](Json& d) { d["format"] = "spdkfac.model/1"; }, "format"},
-        Damage{"UnknownField", [](Json& d) { d["colour"] = 1; }, "colour"},
-        Damage{"ZeroWorld", [](Json& d) { d["world"] = 0; }, "world"},
-        Damage{"MissingCollective", [](Json& d) { d["collectives"].erase("reduce"); }, "reduce"},
-        Damage{"NegativeAlpha", [](Json& d) { d["collectives"]["all_reduce"]["alpha"] = -1; },
-               "collectives.all_reduce.alpha"},
-        Damage{"AlphaBesideTable", [](Json& d) { d["collectives"]["reduce"]["alpha"] = 1; },
-               "collectives.reduce"},
-        Damage{"EmptyTable", [](Json& d) { d["collectives"]["reduce"]["table"] = Json::array(); },
-               "collectives.reduce.table"},
-        Damage{"TableSizesNotIncreasing",
-               [](Json& d) { d["collectives"]["reduce"]["table"][1][0] = 1; },
-               "collectives.reduce.table"},
-        Damage{"TableTimesDecreasing",
-               [](Json& d) { d["collectives"]["reduce"]["table"][1][1] = 0.25; },
-               "collectives.reduce.table"},
-        Damage{"OtherInverse", [](Json& d) { d["inverse"]["kind"] = "magic"; }, "inverse.kind"},
-        Damage{"ZeroRate", [](Json& d) { d["compute"]["factor"] = 0; }, "compute.factor"},
-        Damage{"ComputeFasterUnderCommunication",
-               [](Json& d) { d["overheads"]["compute_rate_under_communication"] = 1.5; },
-               "overheads.compute_rate_under_communication"},
-        Damage{"ComputeStopsUnderCommunication",
-               [](Json& d) { d["overheads"]["compute_rate_under_communication"] = 0; },
-               "overheads.compute_rate_under_communication"},
-        Damage{"MessagesFasterUnderComputation",
-               [](Json& d) { d["overheads"]["communication_rate_under_computation"] = 1.5; },
-               "overheads.communication_rate_under_computation"},
-        Damage{"MessagesStopUnderComputation",
-               [](Json& d) { d["overheads"]["communication_rate_under_computation"] = 0; },
-               "overheads.communication_rate_under_computation"},
-        Damage{"ArrivalIsAText", [](Json& d) { d["overheads"]["unpack_on_arrival"] = "yes"; },
-               "overheads.unpack_on_arrival"},
-        Damage{"OtherTaskOrder", [](Json& d) { d["task_order"] = "factors_first"; },
-               R"(task_order: expected one of "factors_between_passes", "factors_around_passes")"},
-        Damage{"TaskOrderIsANumber", [](Json& d) { d["task_order"] = 1; }, "task_order"},
-        Damage{"OtherScaling", [](Json& d) { d["scaling"]["alpha"] = "cubic"; }, "scaling.alpha"}),
+        BrokenCluster{"OtherFormat", [](Json& d) { d["format"] = "spdkfac.model/1"; }, "format"},
+        BrokenCluster{"UnknownField", [](Json& d) { d["colour"] = 1; }, "colour"},
+        BrokenCluster{"ZeroWorld", [](Json& d) { d["world"] = 0; }, "world"},
+        BrokenCluster{"MissingCollective", [](Json& d) { d["collectives"].erase("reduce"); },
+                      "reduce"},
+        BrokenCluster{"BadCostsOfAllGather",
+                      [](Json& d) {
+                        d["collectives"]["all_gather"] = {{"alpha", -1}, {"beta", 0}};
+                      },
+                      "collectives.all_gather.alpha"},
+        BrokenCluster{"NegativeAlpha",
+                      [](Json& d) { d["collectives"]["all_reduce"]["alpha"] = -1; },
+                      "collectives.all_reduce.alpha"},
+        BrokenCluster{"AlphaBesideTable", [](Json& d) { d["collectives"]["reduce"]["alpha"] = 1; },
+                      "collectives.reduce"},
+        BrokenCluster{"EmptyTable",
+                      [](Json& d) { d["collectives"]["reduce"]["table"] = Json::array(); },
+                      "collectives.reduce.table"},
+        BrokenCluster{"TableSizesNotIncreasing",
+                      [](Json& d) { d["collectives"]["reduce"]["table"][1][0] = 1; },
+                      "collectives.reduce.table"},
+        BrokenCluster{"TableTimesDecreasing",
+                      [](Json& d) { d["collectives"]["reduce"]["table"][1][1] = 0.25; },
+                      "collectives.reduce.table"},
+        BrokenCluster{"OtherInverse", [](Json& d) { d["inverse"]["kind"] = "magic"; },
+                      "inverse.kind"},
+        BrokenCluster{"ZeroRate", [](Json& d) { d["compute"]["factor"] = 0; }, "compute.factor"},
+        BrokenCluster{"ComputeFasterUnderCommunication",
+                      [](Json& d) { d["overheads"]["compute_rate_under_communication"] = 1.5; },
+                      "overheads.compute_rate_under_communication"},
+        BrokenCluster{"ComputeStopsUnderCommunication",
+                      [](Json& d) { d["overheads"]["compute_rate_under_communication"] = 0; },
+                      "overheads.compute_rate_under_communication"},
+        BrokenCluster{"MessagesFasterUnderComputation",
+                      [](Json& d) { d["overheads"]["communication_rate_under_computation"] = 1.5; },
+                      "overheads.communication_rate_under_computation"},
+        BrokenCluster{"MessagesStopUnderComputation",
+                      [](Json& d) { d["overheads"]["communication_rate_under_computation"] = 0; },
+                      "overheads.communication_rate_under_computation"},
+        BrokenCluster{"ArrivalIsAText",
+                      [](Json& d) { d["overheads"]["unpack_on_arrival"] = "yes"; },
+                      "overheads.unpack_on_arrival"},
+        BrokenCluster{
+            "OtherTaskOrder", [](Json& d) { d["task_order"] = "factors_first"; },
+            R"(task_order: expected one of "factors_between_passes", "factors_around_passes")"},
+        BrokenCluster{"TaskOrderIsANumber", [](Json& d) { d["task_order"] = 1; }, "task_order"},
+        BrokenCluster{"OtherScaling", [](Json& d) { d["scaling"]["alpha"] = "cubic"; },
+                      "scaling.alpha"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST(ClusterFile, TheThreeClustersCoverTheFourModels) {

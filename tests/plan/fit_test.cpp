@@ -64,7 +64,6 @@ Line weighted_line(const Points& points, X x, Y y, W w) {
 }
 
 double size_of(const Measurement& p) { return p.size; }
-double log_size(const Measurement& p) { return std::log(p.size); }
 double time_of(const Measurement& p) { return p.time.value(); }
 double log_time(const Measurement& p) { return std::log(p.time.value()); }
 double relative_weight(const Measurement& p) { return 1 / (p.time.value() * p.time.value()); }
@@ -115,25 +114,6 @@ TEST(FitCollective, SlopeIsZeroWhereItWouldBeNegative) {
   const auto fit = fit_collective(Points{{1, Seconds(2)}, {2, Seconds(1)}});
   EXPECT_EQ(fit.model.beta().value(), 0);
   EXPECT_NEAR(fit.model.alpha().value(), 1.2, 1e-12);
-}
-
-TEST(FitPower, RecoversThePowerItsPointsLieOn) {
-  const auto fit =
-      fit_power(points_at(kDimensions, [](double d) { return 3e-9 * std::pow(d, 2.2); }));
-  EXPECT_NEAR(fit.model.coefficient / 3e-9, 1, kRecovered);
-  EXPECT_NEAR(fit.model.exponent, 2.2, kRecovered);
-  expect_perfect(fit.quality);
-}
-
-TEST(FitPower, IsALineInLogarithms) {
-  for (std::uint32_t seed = 1; seed <= 20; ++seed) {
-    const Points points =
-        noisy(points_at(kDimensions, [](double d) { return 3e-9 * std::pow(d, 2.2); }), 0.3, seed);
-    const Line line = weighted_line(points, log_size, log_time, no_weight);
-    const auto fit = fit_power(points);
-    EXPECT_NEAR(fit.model.coefficient / std::exp(line.a), 1, kSameMinimum);
-    EXPECT_NEAR(fit.model.exponent, line.b, kSameMinimum);
-  }
 }
 
 TEST(FitExponential, RecoversThePapersForm) {
@@ -310,15 +290,10 @@ TEST_P(EveryFit, NeedsPositiveFiniteTimes) {
 INSTANTIATE_TEST_SUITE_P(
     Fits, EveryFit,
     ::testing::Values(NamedFit{"Collective", [](const Points& p) { fit_collective(p); }, 2},
-                      NamedFit{"Power", [](const Points& p) { fit_power(p); }, 2},
                       NamedFit{"Exponential", [](const Points& p) { fit_exponential(p); }, 2},
                       NamedFit{"Cubic", [](const Points& p) { fit_cubic(p); }, 4},
                       NamedFit{"Table", [](const Points& p) { fit_table(p); }, 1}),
     [](const auto& test) { return std::string(test.param.name); });
-
-TEST(FitPower, RejectsASizeWithoutLogarithm) {
-  EXPECT_THROW(fit_power(Points{{0, Seconds(1)}, {1, Seconds(2)}}), ConfigError);
-}
 
 }  // namespace
 }  // namespace spdkfac

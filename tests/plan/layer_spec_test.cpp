@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/plan/model_file.h"
 #include "support/config_error.h"
 
 namespace spdkfac {
@@ -96,14 +97,14 @@ TEST(LayerSpec, JsonRoundTripKeepsEveryField) {
   EXPECT_EQ(unordered(to_json(parse_model(document, "two.json"))), unordered(document));
 }
 
-struct Damage {
+struct BrokenModel {
   const char* name;
   std::function<void(Json&)> apply;
   const char* place;  // expected in the message
 };
-void PrintTo(const Damage& damage, std::ostream* out) { *out << damage.name; }
+void PrintTo(const BrokenModel& damage, std::ostream* out) { *out << damage.name; }
 
-class ParseModelRejects : public ::testing::TestWithParam<Damage> {};
+class ParseModelRejects : public ::testing::TestWithParam<BrokenModel> {};
 
 TEST_P(ParseModelRejects, WithTheFieldsPath) {
   Json document = two_layers();
@@ -115,39 +116,42 @@ TEST_P(ParseModelRejects, WithTheFieldsPath) {
 INSTANTIATE_TEST_SUITE_P(
     Damages, ParseModelRejects,
     ::testing::Values(
-        Damage{"OtherFormat", [](Json& d) { d["format"] = "spdkfac.model/2"; }, "format"},
-        Damage{"NoName", [](Json& d) { d.erase("name"); }, "name"},
-        Damage{"EmptyName", [](Json& d) { d["name"] = ""; }, "name"},
-        Damage{"UnknownField", [](Json& d) { d["colour"] = 1; }, "colour"},
-        Damage{"UnknownLayerField", [](Json& d) { d["layers"][1]["colour"] = 1; }, "layers[1]"},
-        Damage{"UnknownFlopsField", [](Json& d) { d["layers"][0]["flops"]["colour"] = 1; },
-               "layers[0].flops"},
-        Damage{"ZeroBatch", [](Json& d) { d["batch"] = 0; }, "batch"},
-        Damage{"NegativeInput", [](Json& d) { d["input"][1] = -5; }, "input[1]"},
-        Damage{"NoLayers", [](Json& d) { d["layers"] = Json::array(); }, "layers"},
-        Damage{"OtherKind", [](Json& d) { d["layers"][0]["kind"] = "conv3d"; }, "layers[0].kind"},
-        Damage{"ZeroDimension", [](Json& d) { d["layers"][0]["d_a"] = 0; }, "layers[0].d_a"},
-        Damage{"FractionalDimension", [](Json& d) { d["layers"][0]["d_g"] = 4.5; },
-               "layers[0].d_g"},
-        Damage{"DimensionAsText", [](Json& d) { d["layers"][1]["d_g"] = "4"; }, "layers[1].d_g"},
-        Damage{"BiasAsNumber", [](Json& d) { d["layers"][1]["bias"] = 1; }, "layers[1].bias"},
-        Damage{"NegativeGradient", [](Json& d) { d["layers"][0]["gradients"][2] = -4; },
-               "layers[0].gradients[2]"},
-        Damage{"NoGradients", [](Json& d) { d["layers"][0]["gradients"] = Json::array(); },
-               "layers[0].gradients"},
-        Damage{"OwnGradientOfAnotherSize",
-               [](Json& d) {
-                 d["layers"][0]["gradients"][0] = 71;
-                 d["parameters"] = 123;
-               },
-               "layers[0].gradients"},
-        Damage{"ParametersDoNotAddUp", [](Json& d) { d["parameters"] = 125; }, "parameters"},
-        Damage{"NegativeFlops", [](Json& d) { d["layers"][0]["flops"]["forward"] = -1; },
-               "layers[0].flops.forward"},
-        Damage{"NegativeTime", [](Json& d) { d["layers"][1]["times"]["backward"] = -0.5; },
-               "layers[1].times.backward"},
-        Damage{"MissingTime", [](Json& d) { d["layers"][1]["times"].erase("factor_g"); },
-               "factor_g"}),
+        BrokenModel{"OtherFormat", [](Json& d) { d["format"] = "spdkfac.model/2"; }, "format"},
+        BrokenModel{"NoName", [](Json& d) { d.erase("name"); }, "name"},
+        BrokenModel{"EmptyName", [](Json& d) { d["name"] = ""; }, "name"},
+        BrokenModel{"UnknownField", [](Json& d) { d["colour"] = 1; }, "colour"},
+        BrokenModel{"UnknownLayerField", [](Json& d) { d["layers"][1]["colour"] = 1; },
+                    "layers[1]"},
+        BrokenModel{"UnknownFlopsField", [](Json& d) { d["layers"][0]["flops"]["colour"] = 1; },
+                    "layers[0].flops"},
+        BrokenModel{"ZeroBatch", [](Json& d) { d["batch"] = 0; }, "batch"},
+        BrokenModel{"NegativeInput", [](Json& d) { d["input"][1] = -5; }, "input[1]"},
+        BrokenModel{"NoLayers", [](Json& d) { d["layers"] = Json::array(); }, "layers"},
+        BrokenModel{"OtherKind", [](Json& d) { d["layers"][0]["kind"] = "conv3d"; },
+                    "layers[0].kind"},
+        BrokenModel{"ZeroDimension", [](Json& d) { d["layers"][0]["d_a"] = 0; }, "layers[0].d_a"},
+        BrokenModel{"FractionalDimension", [](Json& d) { d["layers"][0]["d_g"] = 4.5; },
+                    "layers[0].d_g"},
+        BrokenModel{"DimensionAsText", [](Json& d) { d["layers"][1]["d_g"] = "4"; },
+                    "layers[1].d_g"},
+        BrokenModel{"BiasAsNumber", [](Json& d) { d["layers"][1]["bias"] = 1; }, "layers[1].bias"},
+        BrokenModel{"NegativeGradient", [](Json& d) { d["layers"][0]["gradients"][2] = -4; },
+                    "layers[0].gradients[2]"},
+        BrokenModel{"NoGradients", [](Json& d) { d["layers"][0]["gradients"] = Json::array(); },
+                    "layers[0].gradients"},
+        BrokenModel{"OwnGradientOfAnotherSize",
+                    [](Json& d) {
+                      d["layers"][0]["gradients"][0] = 71;
+                      d["parameters"] = 123;
+                    },
+                    "layers[0].gradients"},
+        BrokenModel{"ParametersDoNotAddUp", [](Json& d) { d["parameters"] = 125; }, "parameters"},
+        BrokenModel{"NegativeFlops", [](Json& d) { d["layers"][0]["flops"]["forward"] = -1; },
+                    "layers[0].flops.forward"},
+        BrokenModel{"NegativeTime", [](Json& d) { d["layers"][1]["times"]["backward"] = -0.5; },
+                    "layers[1].times.backward"},
+        BrokenModel{"MissingTime", [](Json& d) { d["layers"][1]["times"].erase("factor_g"); },
+                    "factor_g"}),
     [](const auto& test) { return std::string(test.param.name); });
 
 struct KnownModel {

@@ -70,7 +70,7 @@ TEST(PlacementPlanner, AlgorithmOneByHandThroughFactorPlacement) {
 
 TEST(PlacementPlanner, AlgorithmOneByHandThroughMakePlan) {
   const Plan plan = make_plan(four_layers(), square_costs(3), 3, preset("spd-kfac"));
-  EXPECT_EQ(owners_of(plan.factors), kByHand);
+  EXPECT_EQ(owners_of(plan.placements), kByHand);
 }
 
 TEST(PlacementPlanner, InvertsOnEveryWorkerOnlyWhenThatIsStrictlyCheaper) {
@@ -78,10 +78,10 @@ TEST(PlacementPlanner, InvertsOnEveryWorkerOnlyWhenThatIsStrictlyCheaper) {
   const ModelSpec model = tiny_model({{4, 4}});
   PlanOptions options = preset("spd-kfac");
   const CostModel tie = affine_costs(2, 6, 1, PowerInverse{1, 2});
-  EXPECT_THAT(owners_of(make_plan(model, tie, 2, options).factors),
+  EXPECT_THAT(owners_of(make_plan(model, tie, 2, options).placements),
               ElementsAre(Owner(0), Owner(1)));
   const CostModel dearer = affine_costs(2, 6.5, 1, PowerInverse{1, 2});
-  EXPECT_THAT(owners_of(make_plan(model, dearer, 2, options).factors), Each(Owner(kAll)));
+  EXPECT_THAT(owners_of(make_plan(model, dearer, 2, options).placements), Each(Owner(kAll)));
 }
 
 TEST(PlacementPlanner, GivenDimensionOverridesTheCostRule) {
@@ -89,13 +89,15 @@ TEST(PlacementPlanner, GivenDimensionOverridesTheCostRule) {
   const Owners below_eight = {0, kAll, kAll, kAll, 1, kAll, kAll, kAll};
   PlanOptions options = preset("spd-kfac");
   options.nct_below = 8;
-  EXPECT_EQ(owners_of(make_plan(four_layers(), square_costs(3), 3, options).factors), below_eight);
+  EXPECT_EQ(owners_of(make_plan(four_layers(), square_costs(3), 3, options).placements),
+            below_eight);
   CostModel costs = square_costs(3);
   costs.nct_below = 8;
-  EXPECT_EQ(owners_of(make_plan(four_layers(), costs, 3, preset("spd-kfac")).factors), below_eight);
+  EXPECT_EQ(owners_of(make_plan(four_layers(), costs, 3, preset("spd-kfac")).placements),
+            below_eight);
   // The options' dimension is stronger than the cluster's: below 9 leaves only 9.
   options.nct_below = 9;
-  EXPECT_EQ(owners_of(make_plan(four_layers(), costs, 3, options).factors),
+  EXPECT_EQ(owners_of(make_plan(four_layers(), costs, 3, options).placements),
             (Owners{0, kAll, kAll, kAll, kAll, kAll, kAll, kAll}));
 }
 
@@ -137,14 +139,14 @@ TEST(PlacementPlanner, BalancingByDimensionSquareAndTimeDiffer) {
   const ModelSpec model = tiny_model({{7, 4}, {4, 3}});
   PlanOptions options = preset("spd-kfac");
   options.balance_by = BalanceBy::kDimension;
-  EXPECT_THAT(owners_of(make_plan(model, costs, 2, options).factors),
+  EXPECT_THAT(owners_of(make_plan(model, costs, 2, options).placements),
               ElementsAre(Owner(0), Owner(1), Owner(1), Owner(0)));
   options.balance_by = BalanceBy::kSquare;
-  EXPECT_THAT(owners_of(make_plan(model, costs, 2, options).factors),
+  EXPECT_THAT(owners_of(make_plan(model, costs, 2, options).placements),
               ElementsAre(Owner(0), Owner(1), Owner(1), Owner(1)));
   // By time 5, 5, 5, 1: to 0, to 1, on the tie to 0, to 1.
   options.balance_by = BalanceBy::kTime;
-  EXPECT_THAT(owners_of(make_plan(model, costs, 2, options).factors),
+  EXPECT_THAT(owners_of(make_plan(model, costs, 2, options).placements),
               ElementsAre(Owner(0), Owner(1), Owner(0), Owner(1)));
 }
 
@@ -152,14 +154,14 @@ TEST(PlacementPlanner, SequentialDealsTensorsInTurnAndReplicatesNothing) {
   EXPECT_THAT(place_sequential(5, 3),
               ElementsAre(Owner(0), Owner(1), Owner(2), Owner(0), Owner(1)));
   const Plan plan = make_plan(four_layers(), square_costs(3), 3, preset("mpd-kfac"));
-  EXPECT_THAT(owners_of(plan.factors), ElementsAre(Owner(0), Owner(1), Owner(2), Owner(0), Owner(1),
-                                                   Owner(2), Owner(0), Owner(1)));
+  EXPECT_THAT(owners_of(plan.placements), ElementsAre(Owner(0), Owner(1), Owner(2), Owner(0),
+                                                      Owner(1), Owner(2), Owner(0), Owner(1)));
 }
 
 TEST(PlacementPlanner, ReplicatedPlacementHasNoOwners) {
   const Plan plan = make_plan(four_layers(), square_costs(3), 3, preset("d-kfac"));
-  EXPECT_EQ(plan.factors.size(), 8U);
-  EXPECT_THAT(owners_of(plan.factors), Each(Owner(kAll)));
+  EXPECT_EQ(plan.placements.size(), 8U);
+  EXPECT_THAT(owners_of(plan.placements), Each(Owner(kAll)));
 }
 
 // Longest processing time first never exceeds 4/3 − 1/(3P) of the optimum (Graham 1969).

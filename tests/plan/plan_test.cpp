@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/plan/plan_file.h"
 #include "spdkfac/plan/planner.h"
 #include "support/config_error.h"
 #include "support/models.h"
@@ -51,12 +52,9 @@ void expect_equal(const Plan& a, const Plan& b) {
   EXPECT_EQ(a.step, b.step);
   EXPECT_EQ(a.options, b.options);
   EXPECT_EQ(a.messages, b.messages);
-  EXPECT_EQ(a.factors, b.factors);
-  ASSERT_EQ(a.predicted.has_value(), b.predicted.has_value());
-  if (a.predicted) {
-    EXPECT_EQ(a.predicted->iteration, b.predicted->iteration);
-    EXPECT_EQ(a.predicted->breakdown, b.predicted->breakdown);
-  }
+  EXPECT_EQ(a.placements, b.placements);
+  EXPECT_EQ(a.predicted_iteration, b.predicted_iteration);
+  EXPECT_EQ(a.predicted_breakdown, b.predicted_breakdown);
   EXPECT_EQ(a.digest(), b.digest());
 }
 
@@ -64,15 +62,15 @@ TEST(Plan, WithRanksSwappedIsTheSameWorkOfOthers) {
   const Plan plan = plan_of("owner-blocks", 3);
   const Plan swapped = with_ranks_swapped(plan, 2, 0);
   const std::map<int, int> other = {{0, 2}, {1, 1}, {2, 0}};
-  ASSERT_EQ(swapped.factors.size(), plan.factors.size());
+  ASSERT_EQ(swapped.placements.size(), plan.placements.size());
   std::set<int> owners;
-  for (std::size_t i = 0; i < plan.factors.size(); ++i) {
-    FactorPlacement expected = plan.factors[i];
+  for (std::size_t i = 0; i < plan.placements.size(); ++i) {
+    FactorPlacement expected = plan.placements[i];
     if (expected.owner) {
       owners.insert(*expected.owner);
       expected.owner = other.at(*expected.owner);
     }
-    EXPECT_EQ(swapped.factors[i], expected) << i;
+    EXPECT_EQ(swapped.placements[i], expected) << i;
   }
   EXPECT_GT(owners.size(), 1U);
   ASSERT_EQ(swapped.messages.size(), plan.messages.size());
@@ -105,9 +103,9 @@ TEST(Plan, JsonRoundTripKeepsThePredictionAndEveryOption) {
   options.nct_below = 3;
   options.threshold_bytes = Bytes(4096);
   Plan plan = make_plan(three_layers(), costs_for(5), 5, options, {2, 4});
-  plan.predicted = Predicted{Seconds(2.5), {}};
-  plan.predicted->breakdown[Category::kForwardBackward] = Seconds(1.5);
-  plan.predicted->breakdown[Category::kInverseComm] = Seconds(1);
+  plan.predicted_iteration = Seconds(2.5);
+  plan.predicted_breakdown[Category::kForwardBackward] = Seconds(1.5);
+  plan.predicted_breakdown[Category::kInverseComm] = Seconds(1);
   expect_equal(parse_plan(to_json(plan), "plan.json"), plan);
 }
 
@@ -200,7 +198,7 @@ TEST(PlanDigest, IsSixteenHexadecimalDigitsAndTheSameForEqualPlans) {
 TEST(PlanDigest, DoesNotDependOnThePrediction) {
   Plan plan = plan_of("spd-kfac", 5);
   const std::string before = plan.digest();
-  plan.predicted = Predicted{Seconds(1), {}};
+  plan.predicted_iteration = Seconds(1);
   EXPECT_EQ(plan.digest(), before);
 }
 
@@ -230,15 +228,15 @@ TEST(PlanDigest, ChangesWithEveryField) {
       {"root", [](Plan& p) { p.messages.front().route.root = 0; }},
       {"member layer", [](Plan& p) { p.messages.front().members.front().layer = 0; }},
       {"member kind",
-       [](Plan& p) { p.messages.front().members.front().kind = TensorKind::kTrace; }},
-      {"factor order", [](Plan& p) { std::swap(p.factors.front(), p.factors.back()); }},
-      {"factor missing", [](Plan& p) { p.factors.pop_back(); }},
-      {"factor layer", [](Plan& p) { p.factors.front().layer = 1; }},
-      {"factor side", [](Plan& p) { p.factors.front().side = FactorSide::kG; }},
-      {"factor dim", [](Plan& p) { ++p.factors.front().dim; }},
-      {"owner", [](Plan& p) { p.factors.front().owner = 3; }},
-      {"no owner", [](Plan& p) { p.factors.front().owner.reset(); }},
-      {"sends_gradient", [](Plan& p) { p.factors.front().sends_gradient = true; }}};
+       [](Plan& p) { p.messages.front().members.front().kind = TensorKind::kDiagonalMeans; }},
+      {"factor order", [](Plan& p) { std::swap(p.placements.front(), p.placements.back()); }},
+      {"factor missing", [](Plan& p) { p.placements.pop_back(); }},
+      {"factor layer", [](Plan& p) { p.placements.front().layer = 1; }},
+      {"factor side", [](Plan& p) { p.placements.front().side = FactorSide::kG; }},
+      {"factor dim", [](Plan& p) { ++p.placements.front().dim; }},
+      {"owner", [](Plan& p) { p.placements.front().owner = 3; }},
+      {"no owner", [](Plan& p) { p.placements.front().owner.reset(); }},
+      {"sends_gradient", [](Plan& p) { p.placements.front().sends_gradient = true; }}};
   std::map<std::string, std::string> seen = {{plan.digest(), "unchanged"}};
   for (const Change& change : changes) {
     Plan changed = plan;
@@ -299,24 +297,26 @@ INSTANTIATE_TEST_SUITE_P(
                },
                "travel"},
         Change{"OtherModel", [](Plan& p) { p.model = "other"; }, "other"},
-        Change{"OtherDimension", [](Plan& p) { ++p.factors.front().dim; }, "dim"},
-        Change{"FactorLayerBehindTheLast", [](Plan& p) { p.factors.front().layer = 3; }, "layer"},
-        Change{"OwnerOutsideTheWorld", [](Plan& p) { p.factors.front().owner = 5; }, "owner"},
-        Change{"NegativeOwner", [](Plan& p) { p.factors.front().owner = -1; }, "owner"},
-        Change{"FactorMissing", [](Plan& p) { p.factors.pop_back(); }, "factor"},
-        Change{"FactorTwice", [](Plan& p) { p.factors.push_back(p.factors.front()); }, "twice"},
+        Change{"OtherDimension", [](Plan& p) { ++p.placements.front().dim; }, "dim"},
+        Change{"FactorLayerBehindTheLast", [](Plan& p) { p.placements.front().layer = 3; },
+               "layer"},
+        Change{"OwnerOutsideTheWorld", [](Plan& p) { p.placements.front().owner = 5; }, "owner"},
+        Change{"NegativeOwner", [](Plan& p) { p.placements.front().owner = -1; }, "owner"},
+        Change{"FactorMissing", [](Plan& p) { p.placements.pop_back(); }, "factor"},
+        Change{"FactorTwice", [](Plan& p) { p.placements.push_back(p.placements.front()); },
+               "twice"},
         Change{"GradientSentByTwoOwners",
                [](Plan& p) {
-                 p.factors[0].sends_gradient = true;
-                 p.factors[1].sends_gradient = true;
+                 p.placements[0].sends_gradient = true;
+                 p.placements[1].sends_gradient = true;
                },
                "owner"},
         Change{"GradientSentWithoutOwner",
                [](Plan& p) {
-                 p.factors[0].owner.reset();
-                 p.factors[1].owner.reset();
-                 p.factors[0].sends_gradient = true;
-                 p.factors[1].sends_gradient = true;
+                 p.placements[0].owner.reset();
+                 p.placements[1].owner.reset();
+                 p.placements[0].sends_gradient = true;
+                 p.placements[1].sends_gradient = true;
                },
                "owner"},
         Change{"GradientReducedToWhoDoesNotSendIt",
@@ -353,7 +353,7 @@ TEST(ValidateAgainst, RejectsThePlanOfAnotherModel) {
 
 TEST(ExchangeSteps, BroadcastEveryOwnedInverseInOrder) {
   const Plan plan = plan_of("mpd-kfac", 5);
-  const auto steps = exchange_steps(plan, three_layers());
+  const auto steps = result_broadcasts(plan, three_layers());
   // Sequential: A_0, G_0, A_1, … from 0, 1, 2, 3, 4, 0; d(d+1)/2 elements of 5, 4, 4, 3, 7, 2.
   const std::vector<std::int64_t> elements = {15, 10, 10, 6, 28, 3};
   ASSERT_EQ(steps.size(), elements.size());
@@ -370,15 +370,15 @@ TEST(ExchangeSteps, BroadcastEveryOwnedInverseInOrder) {
 TEST(ExchangeSteps, JoinNeighbouringGradientsOfOneOwner) {
   // By hand: layers 0 and 1 belong to worker 1, layer 2 is inverted everywhere.
   Plan plan = plan_of("owner-precondition", 5);
-  plan.factors.clear();
+  plan.placements.clear();
   for (int layer = 0; layer < 3; ++layer) {
     const LayerSpec spec = three_layers().layers[static_cast<std::size_t>(layer)];
     const bool owned = layer < 2;
     const std::optional<int> owner = owned ? std::optional<int>(1) : std::nullopt;
-    plan.factors.push_back({layer, FactorSide::kA, spec.d_a, owner, owned});
-    plan.factors.push_back({layer, FactorSide::kG, spec.d_g, owner, owned});
+    plan.placements.push_back({layer, FactorSide::kA, spec.d_a, owner, owned});
+    plan.placements.push_back({layer, FactorSide::kG, spec.d_g, owner, owned});
   }
-  const auto steps = exchange_steps(plan, three_layers());
+  const auto steps = result_broadcasts(plan, three_layers());
   ASSERT_EQ(steps.size(), 1U);
   EXPECT_EQ(steps[0].first, 0U);
   EXPECT_EQ(steps[0].last, 3U);
@@ -390,8 +390,8 @@ TEST(ExchangeSteps, JoinNeighbouringGradientsOfOneOwner) {
 }
 
 TEST(ExchangeSteps, NothingToSendWithoutOwners) {
-  EXPECT_TRUE(exchange_steps(plan_of("d-kfac", 5), three_layers()).empty());
-  EXPECT_TRUE(exchange_steps(plan_of("sgd", 5), three_layers()).empty());
+  EXPECT_TRUE(result_broadcasts(plan_of("d-kfac", 5), three_layers()).empty());
+  EXPECT_TRUE(result_broadcasts(plan_of("sgd", 5), three_layers()).empty());
 }
 
 TEST(WithoutGradients, LeavesWhatElseTravels) {
@@ -399,7 +399,7 @@ TEST(WithoutGradients, LeavesWhatElseTravels) {
   for (const char* algorithm : {"spd-kfac", "optimal-fusion", "owner-blocks", "sgd"}) {
     const Plan plan = plan_of(algorithm, 4);
     const Plan rest = without_gradients(plan, model);
-    EXPECT_EQ(rest.factors, plan.factors);
+    EXPECT_EQ(rest.placements, plan.placements);
     std::vector<Member> expected;
     std::vector<Member> members;
     for (const Message& message : plan.messages) {
@@ -430,7 +430,7 @@ TEST(MemberSize, CountsElementsAndTensorsOfEachKind) {
   EXPECT_EQ(member_size(layer, TensorKind::kGradient).elements, 18);
   EXPECT_EQ(member_size(layer, TensorKind::kGradient).tensors, 4);
   // Two traces.
-  EXPECT_EQ(member_size(layer, TensorKind::kTrace).elements, 2);
+  EXPECT_EQ(member_size(layer, TensorKind::kDiagonalMeans).elements, 2);
 }
 
 }  // namespace

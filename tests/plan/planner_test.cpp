@@ -150,7 +150,7 @@ TEST(MakePlan, CheapestExchangeDependsOnHowOftenInversesAreRefreshed) {
   PlanOptions options = preset("owner-precondition");
   options.exchange = Exchange::kCheapest;
   const auto sends_gradient = [&](std::int64_t interval) {
-    return make_plan(model, costs, 2, options, {1, interval}).factors.front().sends_gradient;
+    return make_plan(model, costs, 2, options, {1, interval}).placements.front().sends_gradient;
   };
   EXPECT_TRUE(sends_gradient(1));   // 9 ≤ 12
   EXPECT_FALSE(sends_gradient(2));  // 9 > 12/2
@@ -174,8 +174,8 @@ void expect_every_tensor_once(const Plan& plan, const ModelSpec& model) {
     ASSERT_EQ((count[{TensorKind::kGradient, layer}]), 1) << "layer " << layer;
     ASSERT_EQ((count[{TensorKind::kFactorA, layer}]), factors ? 1 : 0) << "layer " << layer;
     ASSERT_EQ((count[{TensorKind::kFactorG, layer}]), factors ? 1 : 0) << "layer " << layer;
-    ASSERT_LE((count[{TensorKind::kTrace, layer}]), 1) << "layer " << layer;
-    elements += spec.gradient_elements() + 2 * count[{TensorKind::kTrace, layer}];
+    ASSERT_LE((count[{TensorKind::kDiagonalMeans, layer}]), 1) << "layer " << layer;
+    elements += spec.gradient_elements() + 2 * count[{TensorKind::kDiagonalMeans, layer}];
     if (factors) elements += packed_elements(spec.d_a) + packed_elements(spec.d_g);
   }
   std::int64_t sent = 0;
@@ -260,10 +260,12 @@ std::vector<std::string> spelled(const Plan& plan) {
 
 // Three equal layers: 1 s forward, 2 s backward, 1 s for each factor; A has 6 elements, G has 3,
 // the gradient 6.
-ModelSpec three_layers() { return tiny_model({{3, 2}, {3, 2}, {3, 2}}, layer_times(1, 2, 1, 1)); }
+ModelSpec three_equal_layers() {
+  return tiny_model({{3, 2}, {3, 2}, {3, 2}}, layer_times(1, 2, 1, 1));
+}
 
 Plan plan_with(const char* algorithm, double alpha, double beta = 0) {
-  return make_plan(three_layers(), affine_costs(2, alpha, beta), 2, preset(algorithm));
+  return make_plan(three_equal_layers(), affine_costs(2, alpha, beta), 2, preset(algorithm));
 }
 
 // Pipelined: A ends at 1, 3, 5, the forward pass at 6; gradients at 8, 11, 14, G at 9, 12, 15.
@@ -309,25 +311,12 @@ TEST(MakePlan, OptimalPlansOneSequenceOfAllTensors) {
   EXPECT_EQ(messages[0] + "+" + messages[1], "A0+A1+A2+g2+G2+g1+G1");
 }
 
-TEST(MakePlan, NarrowFactorsMakeSmallerMessages) {
-  // Packed A 6 and G 3, gradient 6. At half the width 3 and, rounded up, 2; the gradient stays.
-  CostModel costs = affine_costs(2, 1, 1);
-  costs.factor_width = 0.5;
-  const Plan plan = make_plan(tiny_model({{3, 2}}), costs, 2, preset("d-kfac"));
-  std::map<TensorKind, std::int64_t> elements;
-  for (const Message& message : plan.messages) {
-    elements[message.members.front().kind] += message.elements;
-  }
-  EXPECT_EQ(elements[TensorKind::kFactorA], 3);
-  EXPECT_EQ(elements[TensorKind::kFactorG], 2);
-  EXPECT_EQ(elements[TensorKind::kGradient], 6);
-}
-
 TEST(MakePlan, OneWorkerSendsNothing) {
   for (const AlgorithmInfo& algorithm : named_algorithms()) {
-    const Plan plan = make_plan(three_layers(), affine_costs(4, 1, 0.1), 1, algorithm.options);
+    const Plan plan =
+        make_plan(three_equal_layers(), affine_costs(4, 1, 0.1), 1, algorithm.options);
     EXPECT_TRUE(plan.messages.empty()) << algorithm.name;
-    EXPECT_TRUE(exchange_steps(plan, three_layers()).empty()) << algorithm.name;
+    EXPECT_TRUE(result_broadcasts(plan, three_equal_layers()).empty()) << algorithm.name;
   }
 }
 
@@ -351,7 +340,7 @@ TEST(MakePlan, OwnerSchemesReduceFactorsAndGradientToTheOwner) {
       SCOPED_TRACE(std::string(name) + ", case " + std::to_string(i));
       const Plan plan = make_plan(model, costs, 4, preset(name));
       std::map<std::pair<TensorKind, int>, Route> expected;
-      for (const FactorPlacement& factor : plan.factors) {
+      for (const FactorPlacement& factor : plan.placements) {
         const Route route = factor.owner ? Route{CollectiveOp::kReduce, factor.owner} : Route{};
         const bool is_a = factor.side == FactorSide::kA;
         expected[{is_a ? TensorKind::kFactorA : TensorKind::kFactorG, factor.layer}] = route;
@@ -376,23 +365,24 @@ TEST(MakePlan, OwnerSchemesReduceFactorsAndGradientToTheOwner) {
   EXPECT_GT(owned_layers, 100);
 }
 
-TEST(MakePlan, TracesTravelWhereNobodyHoldsBothFactors) {
+TEST(MakePlan, DiagonalMeansTravelWhereNobodyHoldsBothFactors) {
   // Owners that send inverses may own one factor of a layer only; owners that send V own both.
   const CostModel costs = affine_costs(2, 0, 0, PowerInverse{1, 2});
-  const auto trace_of = [&](const char* name, int layer) {
-    return journeys(make_plan(three_layers(), costs, 2, preset(name)))[{TensorKind::kTrace, layer}];
+  const auto means_of = [&](const char* name, int layer) {
+    return journeys(make_plan(three_equal_layers(), costs, 2,
+                              preset(name)))[{TensorKind::kDiagonalMeans, layer}];
   };
   // Dimensions 3, 2, 3, 2, 3, 2, heaviest first: A to 0, 1, 0 (loads 6, 3), G to 1, 1, 0. Layer 0
   // has two owners.
-  EXPECT_EQ(trace_of("owner-reduce", 0), 1);
+  EXPECT_EQ(means_of("owner-reduce", 0), 1);
   for (int layer = 0; layer < 3; ++layer) {
-    EXPECT_EQ(trace_of("owner-precondition", layer), 0);
-    EXPECT_EQ(trace_of("spd-kfac", layer), 0);
+    EXPECT_EQ(means_of("owner-precondition", layer), 0);
+    EXPECT_EQ(means_of("spd-kfac", layer), 0);
   }
 }
 
 ComputeStream stream_of_three_layers(TaskOrder order, FactorSchedule schedule) {
-  const ModelSpec model = three_layers();
+  const ModelSpec model = three_equal_layers();
   CostModel costs = affine_costs(2, 1, 1);
   costs.task_order = order;
   return compute_stream(model, layer_costs(model, costs), costs, schedule, true);

@@ -21,12 +21,11 @@ Prediction prediction(const std::string& algorithm, double iteration, int world 
   p.cluster = "lab";
   p.batch = 2;
   p.world = world;
-  p.iteration = p.full_step = Seconds(iteration);
-  p.breakdown[Category::kForwardBackward] = Seconds(0.75 * iteration);
-  p.breakdown[Category::kFactorComm] = Seconds(0.25 * iteration);
-  p.bytes_per_worker = 3e6;
-  p.largest_inverse_load = Seconds(0.02);
-  p.smallest_inverse_load = Seconds(0.01);
+  p.result.iteration = p.full_step = Seconds(iteration);
+  p.result.breakdown[Category::kForwardBackward] = Seconds(0.75 * iteration);
+  p.result.breakdown[Category::kFactorComm] = Seconds(0.25 * iteration);
+  p.result.sent_bytes = 3e6;
+  p.result.inverse_load = {Seconds(0.015), Seconds(0.02), Seconds(0.01)};
   p.utilisation = {{Seconds(0.5 * iteration), Seconds(0.4 * iteration), Seconds(0.1 * iteration)}};
   return p;
 }
@@ -51,15 +50,6 @@ TEST(Prediction, JsonRoundTripKeepsWhatItHolds) {
   wrong["breakdown"]["ff_bp"] = -1;
   EXPECT_THAT(support::config_error([&] { parse_prediction(wrong, "file"); }),
               HasSubstr("file: breakdown.ff_bp"));
-}
-
-TEST(Prediction, AverageWaitIsWhereARankNeitherComputesNorCommunicates) {
-  Prediction p = prediction("auto", 10);
-  // Busy for 5 + 4 − 1 = 8 s of 10, the other rank for 10: 2 s and none.
-  p.utilisation.push_back({Seconds(9), Seconds(4), Seconds(3)});
-  EXPECT_DOUBLE_EQ(average_wait(p).value(), 1);
-  p.utilisation.clear();
-  EXPECT_EQ(average_wait(p), Seconds(0));
 }
 
 TEST(Prediction, ComparisonGivesSpeedupsOverTheBaselines) {

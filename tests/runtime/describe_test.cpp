@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "spdkfac/models/model.h"
+#include "spdkfac/plan/model_file.h"
 #include "support/config_error.h"
 
 namespace spdkfac {

@@ -126,7 +126,7 @@ TEST(InverseStage, BetweenRefreshesOwnersPreconditionWithTheInversesThatTheyHave
 
 TEST(InverseStage, MeansOfDiagonalsTravelBeforeTheInverses) {
   std::vector<std::vector<Member>> messages = kAllFactors;
-  messages.push_back({{TensorKind::kTrace, 0}, {TensorKind::kTrace, 1}});
+  messages.push_back({{TensorKind::kDiagonalMeans, 0}, {TensorKind::kDiagonalMeans, 1}});
   Inverting rank(
       hand_made_plan(messages, {placed(0, FactorSide::kA, 0), placed(0, FactorSide::kG, 1),
                                 placed(1, FactorSide::kA, {}), placed(1, FactorSide::kG, {})}));

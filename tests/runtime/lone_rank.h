@@ -99,7 +99,7 @@ inline Plan hand_made_plan(const std::vector<std::vector<Member>>& messages,
   plan.algorithm = algorithm;
   plan.options = preset(algorithm);
   plan.world = world;
-  plan.factors = std::move(factors);
+  plan.placements = std::move(factors);
   for (const std::vector<Member>& members : messages) {
     Message message{.members = members, .elements = 0, .route = {}};
     for (const Member& member : members) {

@@ -313,7 +313,7 @@ TEST(Preconditioner, OneRankFollowsAPlanWithoutMessages) {
   ASSERT_TRUE(kfac.plan().has_value());
   EXPECT_EQ(kfac.plan()->world, 1);
   EXPECT_TRUE(kfac.plan()->messages.empty());
-  EXPECT_EQ(kfac.plan()->factors.size(), 6U);
+  EXPECT_EQ(kfac.plan()->placements.size(), 6U);
 }
 
 TEST(Preconditioner, ALayerThatIsCalledFirstInALaterStepIsCovered) {

@@ -30,8 +30,8 @@ bool keeps_average(const LoneRank& rank, FactorId id) {
 
 TEST(Residences, FollowTheRoutesOfFactorsAndTheOwnersOfLayers) {
   Plan plan = plan_with_root(1);
-  plan.factors = {placed(1, FactorSide::kA, 0, true), placed(1, FactorSide::kG, 0, true),
-                  placed(0, FactorSide::kA, 1), placed(0, FactorSide::kG, {})};
+  plan.placements = {placed(1, FactorSide::kA, 0, true), placed(1, FactorSide::kG, 0, true),
+                     placed(0, FactorSide::kA, 1), placed(0, FactorSide::kG, {})};
   const Residences residences = residences_of(plan, LayerOrder({1, 0}, 2));
   // The plan's layer 0 is tracked as 1.
   EXPECT_EQ(residences.at({1, FactorSide::kA}), (FactorResidence{1, std::nullopt}));

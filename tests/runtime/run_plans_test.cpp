@@ -65,7 +65,7 @@ TEST(RunPlans, OneRankHasAPlanWithoutMessagesAndOwners) {
       {1, FactorSide::kA, 3, {}, false},
       {1, FactorSide::kG, 2, {}, false},
   };
-  EXPECT_EQ(plan.factors, expected);
+  EXPECT_EQ(plan.placements, expected);
 }
 
 TEST(RunPlans, OneRankMayHaveGroupedConvolutions) {
@@ -76,10 +76,10 @@ TEST(RunPlans, OneRankMayHaveGroupedConvolutions) {
       .kernel = {3, 3}, .stride = {1, 1}, .padding = {0, 0}, .dilation = {1, 1}, .groups = 2};
   calls.add(0, layer_use(at::zeros({2, 4, 5, 5}), geometry, true));
   const Plan plan = plan_without_messages("model", layers, calls, true, {2, 4}, StepKind::kFull);
-  ASSERT_EQ(plan.factors.size(), 2U);
+  ASSERT_EQ(plan.placements.size(), 2U);
   EXPECT_EQ(plan.intervals.inverses, 4);
-  EXPECT_EQ(plan.factors[0].dim, 2 * 9 + 1);
-  EXPECT_EQ(plan.factors[1].dim, 6 / 2);
+  EXPECT_EQ(plan.placements[0].dim, 2 * 9 + 1);
+  EXPECT_EQ(plan.placements[1].dim, 6 / 2);
 }
 
 TEST(RunPlans, HaveEveryKindOfStepThatTheIntervalsBring) {

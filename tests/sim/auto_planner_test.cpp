@@ -134,7 +134,7 @@ TEST(MakeBestPlan, OfAutoSendsInversesWhereTheyAreRare) {
   const ModelSpec model = tiny_model({{2, 2}}, layer_times(1, 1, 1, 1));
   const CostModel costs = affine_costs(2, 0, 0.125, CubicInverse{100, 0, 0, 0});
   const Plan rare = make_best_plan(model, costs, 2, preset(kAutoAlgorithm), {1000, 1000});
-  for (const FactorPlacement& factor : rare.factors) EXPECT_FALSE(factor.sends_gradient);
+  for (const FactorPlacement& factor : rare.placements) EXPECT_FALSE(factor.sends_gradient);
 }
 
 TEST(MakeBestPlan, OfAutoRunsInTheTimeOfTheBestOptions) {

@@ -10,7 +10,7 @@ namespace {
 
 // Carries a message from `ready` on and tells when it starts and ends.
 std::pair<double, double> carry(Channel& channel, double ready, double duration) {
-  const Interval interval = channel.carry(Seconds(ready), Seconds(duration));
+  const BusyTime interval = channel.carry(Seconds(ready), Seconds(duration));
   return {interval.start.value(), interval.end.value()};
 }
 
@@ -36,11 +36,11 @@ TEST(Channel, KnowsHowLongItWasBusySinceATime) {
   EXPECT_EQ(channel.busy_since(Seconds(7)), Seconds(0));
 }
 
-TEST(WorkerClock, TellsHowLongItWillComputeUnderAMessage) {
+TEST(RankClock, TellsHowLongItWillComputeUnderAMessage) {
   Channel channel;
   carry(channel, 1, 2);  // busy 1-3
   carry(channel, 5, 2);  // busy 5-7
-  WorkerClock clock(2, 0.5);
+  RankClock clock(2, 0.5);
   clock.expect(Seconds(4));  // 8 s of work
   // 0-1 does 1, 1-3 does 1, 3-5 does 2, 5-7 does 1, 7-9 does 2; 1 is left, at half speed.
   EXPECT_EQ(clock.computes_from(Seconds(9), channel), Seconds(2));
@@ -51,44 +51,44 @@ TEST(WorkerClock, TellsHowLongItWillComputeUnderAMessage) {
   EXPECT_EQ(clock.computes_from(Seconds(9), channel), Seconds(0));
 }
 
-TEST(WorkerClock, RunsAtFullSpeedOnAQuietChannel) {
+TEST(RankClock, RunsAtFullSpeedOnAQuietChannel) {
   const Channel channel;
-  WorkerClock clock(1, 0.5);
+  RankClock clock(1, 0.5);
   clock.compute(Seconds(3), channel);
   EXPECT_EQ(clock.now(), Seconds(3));
 }
 
-TEST(WorkerClock, SlownessMultipliesWork) {
+TEST(RankClock, SlownessMultipliesWork) {
   const Channel channel;
-  WorkerClock clock(1.5, 1);
+  RankClock clock(1.5, 1);
   clock.compute(Seconds(2), channel);
   EXPECT_EQ(clock.now(), Seconds(3));
-  WorkerClock faster(0.5, 1);
+  RankClock faster(0.5, 1);
   faster.compute(Seconds(2), channel);
   EXPECT_EQ(faster.now(), Seconds(1));
 }
 
-TEST(WorkerClock, WaitingNeverGoesBack) {
-  WorkerClock clock(1, 1);
+TEST(RankClock, WaitingNeverGoesBack) {
+  RankClock clock(1, 1);
   clock.wait_until(Seconds(4));
   clock.wait_until(Seconds(3));
   EXPECT_EQ(clock.now(), Seconds(4));
 }
 
-TEST(WorkerClock, WorksPiecewiseThroughBusyAndQuietTimes) {
+TEST(RankClock, WorksPiecewiseThroughBusyAndQuietTimes) {
   Channel channel;
   carry(channel, 1, 2);  // busy 1-3
   carry(channel, 4, 2);  // busy 4-6
-  WorkerClock clock(1, 0.5);
+  RankClock clock(1, 0.5);
   // 0-1 does 1, 1-3 does 1, 3-4 does 1, 4-6 does 1, 6-7 does 1: 5 s of work in 7 s.
   clock.compute(Seconds(5), channel);
   EXPECT_EQ(clock.now(), Seconds(7));
 }
 
-TEST(WorkerClock, ContinuesWhereTheLastTaskEnded) {
+TEST(RankClock, ContinuesWhereTheLastTaskEnded) {
   Channel channel;
   carry(channel, 1, 4);  // busy 1-5
-  WorkerClock clock(1, 0.25);
+  RankClock clock(1, 0.25);
   clock.compute(Seconds(1.5), channel);  // 0-1 does 1, 1-3 does 0.5
   EXPECT_EQ(clock.now(), Seconds(3));
   clock.compute(Seconds(0.25), channel);
@@ -97,19 +97,19 @@ TEST(WorkerClock, ContinuesWhereTheLastTaskEnded) {
   EXPECT_EQ(clock.now(), Seconds(6));
 }
 
-TEST(WorkerClock, WaitingSkipsWhatTheChannelDidMeanwhile) {
+TEST(RankClock, WaitingSkipsWhatTheChannelDidMeanwhile) {
   Channel channel;
   carry(channel, 0, 2);
   carry(channel, 3, 2);  // busy 3-5
-  WorkerClock clock(1, 0.5);
+  RankClock clock(1, 0.5);
   clock.wait_until(Seconds(4));
   clock.compute(Seconds(1), channel);  // 4-5 does 0.5, 5-5.5 the rest
   EXPECT_EQ(clock.now(), Seconds(5.5));
 }
 
-TEST(WorkerClock, SeesMessagesCarriedAfterAnEarlierTask) {
+TEST(RankClock, SeesMessagesCarriedAfterAnEarlierTask) {
   Channel channel;
-  WorkerClock clock(1, 0.5);
+  RankClock clock(1, 0.5);
   clock.compute(Seconds(1), channel);
   carry(channel, 1, 2);                // busy 1-3
   clock.compute(Seconds(2), channel);  // 1 by 3, then 1

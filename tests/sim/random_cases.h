@@ -35,7 +35,6 @@ inline CostModel random_cluster(Random& random, int world) {
   costs.all_reduce = random_collective(random);
   costs.reduce = random_collective(random);
   costs.broadcast = random_collective(random);
-  costs.all_gather = random_collective(random);
   const double inverse = random_weight(random);
   costs.inverse = CubicInverse{random.real(0, 1) * inverse, random.real(0, 0.1) * inverse,
                                random.real(0, 0.01) * inverse, 0};

@@ -76,7 +76,7 @@ TEST(Simulator, EventsOfOneLaneNeverOverlap) {
   for (int i = 0; i < kCases; ++i) {
     const RandomCase drawn = random_case(random);
     SCOPED_TRACE(in_words(drawn));
-    const Simulation simulation =
+    const IterationResult simulation =
         simulate(drawn.plan, drawn.model, drawn.costs,
                  {.slow = random_slowness(random, drawn.plan.world), .jitter = 0.2, .seed = 5});
     for (int rank = 0; rank < drawn.plan.world; ++rank) {
@@ -97,8 +97,8 @@ TEST(Simulator, CollectivesRunAtTheSameTimeOnEveryRank) {
   for (int i = 0; i < kCases; ++i) {
     const RandomCase drawn = random_case(random);
     SCOPED_TRACE(in_words(drawn));
-    const Simulation simulation = simulate(drawn.plan, drawn.model, drawn.costs,
-                                           {.slow = random_slowness(random, drawn.plan.world)});
+    const IterationResult simulation = simulate(
+        drawn.plan, drawn.model, drawn.costs, {.slow = random_slowness(random, drawn.plan.world)});
     const auto first = lane_events(simulation.trace, 0, Lane::kChannel);
     for (int rank = 1; rank < drawn.plan.world; ++rank) {
       const auto events = lane_events(simulation.trace, rank, Lane::kChannel);
@@ -117,9 +117,9 @@ TEST(Simulator, CarriesEveryMessageAndEveryExchangeOfThePlan) {
   for (int i = 0; i < kCases; ++i) {
     const RandomCase drawn = random_case(random);
     SCOPED_TRACE(in_words(drawn));
-    const Simulation simulation = simulate(drawn.plan, drawn.model, drawn.costs);
+    const IterationResult simulation = simulate(drawn.plan, drawn.model, drawn.costs);
     EXPECT_EQ(lane_events(simulation.trace, 0, Lane::kChannel).size(),
-              drawn.plan.messages.size() + exchange_steps(drawn.plan, drawn.model).size());
+              drawn.plan.messages.size() + result_broadcasts(drawn.plan, drawn.model).size());
   }
 }
 
@@ -128,8 +128,8 @@ TEST(Simulator, IterationHoldsTheWorkOfEachRankAndOfTheChannel) {
   for (int i = 0; i < kCases; ++i) {
     const RandomCase drawn = random_case(random);
     SCOPED_TRACE(in_words(drawn));
-    const Simulation simulation = simulate(drawn.plan, drawn.model, drawn.costs,
-                                           {.slow = random_slowness(random, drawn.plan.world)});
+    const IterationResult simulation = simulate(
+        drawn.plan, drawn.model, drawn.costs, {.slow = random_slowness(random, drawn.plan.world)});
     for (int rank = 0; rank < drawn.plan.world; ++rank) {
       for (const Lane lane : {Lane::kCompute, Lane::kChannel}) {
         double sum = 0;
@@ -151,8 +151,8 @@ TEST(Simulator, SameCallGivesTheSameTrace) {
     const SimulationOptions options{.slow = random_slowness(random, drawn.plan.world),
                                     .jitter = i % 2 == 0 ? 0 : 0.3,
                                     .seed = static_cast<std::uint64_t>(i)};
-    const Simulation first = simulate(drawn.plan, drawn.model, drawn.costs, options);
-    const Simulation second = simulate(drawn.plan, drawn.model, drawn.costs, options);
+    const IterationResult first = simulate(drawn.plan, drawn.model, drawn.costs, options);
+    const IterationResult second = simulate(drawn.plan, drawn.model, drawn.costs, options);
     EXPECT_TRUE(same_events(first.trace, second.trace));
     EXPECT_EQ(first.iteration, second.iteration);
     EXPECT_EQ(first.inverse_load, second.inverse_load);
@@ -167,9 +167,9 @@ TEST(Simulator, IterationDoesNotDependOnRecordingTheTrace) {
     SimulationOptions options{.slow = random_slowness(random, drawn.plan.world),
                               .jitter = i % 2 == 0 ? 0 : 0.3,
                               .seed = 9};
-    const Simulation traced = simulate(drawn.plan, drawn.model, drawn.costs, options);
+    const IterationResult traced = simulate(drawn.plan, drawn.model, drawn.costs, options);
     options.trace = false;
-    const Simulation untraced = simulate(drawn.plan, drawn.model, drawn.costs, options);
+    const IterationResult untraced = simulate(drawn.plan, drawn.model, drawn.costs, options);
     EXPECT_EQ(traced.iteration, untraced.iteration);
     EXPECT_EQ(traced.inverse_load, untraced.inverse_load);
     EXPECT_TRUE(untraced.trace.events().empty());
@@ -182,10 +182,10 @@ TEST(Simulator, RanksThatOwnNothingHaveEqualTraces) {
     const RandomCase drawn = random_case(random);
     SCOPED_TRACE(in_words(drawn));
     std::vector<bool> owns(static_cast<std::size_t>(drawn.plan.world), false);
-    for (const FactorPlacement& factor : drawn.plan.factors) {
+    for (const FactorPlacement& factor : drawn.plan.placements) {
       if (factor.owner) owns.at(static_cast<std::size_t>(*factor.owner)) = true;
     }
-    const Simulation simulation = simulate(drawn.plan, drawn.model, drawn.costs);
+    const IterationResult simulation = simulate(drawn.plan, drawn.model, drawn.costs);
     std::optional<Timeline> expected;
     for (int rank = 0; rank < drawn.plan.world; ++rank) {
       if (owns[static_cast<std::size_t>(rank)]) continue;
@@ -268,7 +268,7 @@ TEST(Simulator, StepsHoldOnlyWhatTheyRefresh) {
   for (int i = 0; i < kCases; ++i) {
     const RandomCase drawn = random_case(random);
     SCOPED_TRACE(in_words(drawn));
-    const Simulation simulation = simulate(drawn.plan, drawn.model, drawn.costs);
+    const IterationResult simulation = simulate(drawn.plan, drawn.model, drawn.costs);
     for (const TraceEvent& event : simulation.trace.events()) {
       if (drawn.plan.step != StepKind::kFull) {
         ASSERT_NE(event.category, Category::kInverseComp);
@@ -289,8 +289,8 @@ TEST(Simulator, InverseLoadIsTheTimeSpentInverting) {
     // Without these all of inverse_comp is inverting.
     const double rate = drawn.costs.overheads.compute_rate_under_communication;
     drawn.costs.overheads = {Seconds(0), Seconds(0), Seconds(0), rate};
-    const Simulation simulation = simulate(drawn.plan, drawn.model, drawn.costs,
-                                           {.slow = random_slowness(random, drawn.plan.world)});
+    const IterationResult simulation = simulate(
+        drawn.plan, drawn.model, drawn.costs, {.slow = random_slowness(random, drawn.plan.world)});
     ASSERT_EQ(simulation.inverse_load.size(), static_cast<std::size_t>(drawn.plan.world));
     for (int rank = 0; rank < drawn.plan.world; ++rank) {
       double sum = 0;
@@ -323,7 +323,7 @@ TEST(Jitter, StretchesEachTaskWithinItsBounds) {
   EXPECT_EQ(simulate(fixed.plan, fixed.model, fixed.costs).iteration, Seconds(8));
   std::vector<double> durations;
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
-    const Simulation simulation =
+    const IterationResult simulation =
         simulate(fixed.plan, fixed.model, fixed.costs, with_jitter(0.25, seed));
     for (const auto& slot : compute(simulation, 0)) durations.push_back(slot.end - slot.start);
   }
@@ -354,7 +354,7 @@ TEST(Jitter, DiffersBetweenRanks) {
   const ModelSpec model = tiny_model({{1, 1}}, layer_times(1, 1, 0, 0));
   const CostModel costs = affine_costs(2, 1, 0);
   const Plan plan = make_plan(model, costs, 2, preset("sgd"));
-  const Simulation simulation = simulate(plan, model, costs, with_jitter(0.25, 1));
+  const IterationResult simulation = simulate(plan, model, costs, with_jitter(0.25, 1));
   EXPECT_NE(compute(simulation, 0), compute(simulation, 1));
 }
 

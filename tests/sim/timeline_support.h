@@ -39,7 +39,7 @@ inline void PrintTo(const Slot& slot, std::ostream* out) {
 }
 
 // Events without duration are left out: what costs nothing in a test is not part of its timeline.
-inline Timeline lane(const Simulation& simulation, int rank, Lane lane) {
+inline Timeline lane(const IterationResult& simulation, int rank, Lane lane) {
   Timeline result;
   for (const TraceEvent& event : simulation.trace.events()) {
     if (event.rank != rank || event.lane != lane || event.duration <= Seconds(0)) continue;
@@ -47,10 +47,10 @@ inline Timeline lane(const Simulation& simulation, int rank, Lane lane) {
   }
   return result;
 }
-inline Timeline compute(const Simulation& simulation, int rank) {
+inline Timeline compute(const IterationResult& simulation, int rank) {
   return lane(simulation, rank, Lane::kCompute);
 }
-inline Timeline channel(const Simulation& simulation, int rank = 0) {
+inline Timeline channel(const IterationResult& simulation, int rank = 0) {
   return lane(simulation, rank, Lane::kChannel);
 }
 // The part of a timeline from `start` on.
@@ -62,7 +62,7 @@ inline Timeline from(double start, Timeline timeline) {
 inline Member factor_a(int layer) { return {TensorKind::kFactorA, layer}; }
 inline Member factor_g(int layer) { return {TensorKind::kFactorG, layer}; }
 inline Member gradient(int layer) { return {TensorKind::kGradient, layer}; }
-inline Member trace_of(int layer) { return {TensorKind::kTrace, layer}; }
+inline Member diagonal_means(int layer) { return {TensorKind::kDiagonalMeans, layer}; }
 
 inline Message all_reduce(std::vector<Member> members, std::int64_t elements) {
   return {std::move(members), elements, {}};
@@ -121,7 +121,7 @@ inline Plan by_hand(const ModelSpec& model, int world, FactorSchedule schedule,
     }
   }
   plan.messages = std::move(messages);
-  plan.factors = std::move(factors);
+  plan.placements = std::move(factors);
   return plan;
 }
 

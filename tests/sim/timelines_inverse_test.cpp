@@ -45,7 +45,7 @@ TEST(InverseTimeline, InverseThatIsDoneFirstWaitsForTheOneBeforeItInThePlan) {
   CostModel costs = inverse_stage_costs(2);
   costs.compute = precondition_rate(32);
 
-  const Simulation simulation = simulate(two_owners(model), model, costs);
+  const IterationResult simulation = simulate(two_owners(model), model, costs);
 
   // A_0 0-4 on rank 0, G_0 0-2 on rank 1. Broadcast A_0 4-10, then G_0, done at 2: 10-12.5.
   // Nobody preconditions (2·4·2·6/32 = 3 s) before all have arrived.
@@ -63,7 +63,7 @@ TEST(InverseTimeline, MeasuredInversesTakeTheirOwnTime) {
   ModelSpec model = one_layer();
   model.layers[0].times->inverse_a = Seconds(0.5);
 
-  const Simulation simulation = simulate(two_owners(model), model, inverse_stage_costs(2));
+  const IterationResult simulation = simulate(two_owners(model), model, inverse_stage_costs(2));
 
   // A_0 0-0.5 as measured, G_0 0-2 by its dimension. Broadcast A_0 0.5-6.5, then G_0 6.5-9.
   EXPECT_EQ(compute(simulation, 0), Timeline({{kInverse, 0, 0.5}}));
@@ -77,7 +77,7 @@ TEST(InverseTimeline, EachWorkerUnpacksWhatItDoesNotOwnWhenItArrives) {
   costs.compute = precondition_rate(32);
   costs.overheads.unpack_per_element = Seconds(0.25);
 
-  const Simulation simulation = simulate(two_owners(model), model, costs);
+  const IterationResult simulation = simulate(two_owners(model), model, costs);
 
   // Both unpack A_0 0-2.5 and G_0 2.5-3.25 after the all-reduce. A_0 3.25-7.25 on rank 0, G_0
   // 3.25-5.25 on rank 1; broadcasts 7.25-13.25 and 13.25-15.75. Rank 1 unpacks A_0 13.25-15.75,
@@ -98,7 +98,7 @@ TEST(InverseTimeline, EachWorkerUnpacksWhatItDoesNotOwnWhenItArrives) {
 
 TEST(InverseTimeline, SlowOwnerDelaysTheBroadcastsBehindItsInverse) {
   const ModelSpec model = one_layer();
-  const Simulation simulation =
+  const IterationResult simulation =
       simulate(two_owners(model), model, inverse_stage_costs(2), {.slow = {{0, 2.0}}});
 
   // A_0 takes 8 s on rank 0; broadcasts 8-14, 14-16.5.
@@ -115,7 +115,7 @@ TEST(InverseTimeline, InversionAndUnpackingAreSlowerUnderABroadcast) {
   const Plan plan = by_hand(model, 2, FactorSchedule::kBulk, {whole_layer(model, 0)},
                             {invert_a(0, 2, 0), invert_g(0, 4, 1)});
 
-  const Simulation simulation = simulate(plan, model, costs);
+  const IterationResult simulation = simulate(plan, model, costs);
 
   // Unpacking A_0 0-0.75, G_0 0.75-3.25. Rank 0: A_0 3.25-5.25; broadcast 2.5 s, 5.25-7.75.
   // Rank 1: G_0, 4 s: 2 by 5.25, 1.25 more by 7.75, 0.75 left: 3.25-8.5; broadcast 6 s, 8.5-14.5.
@@ -136,7 +136,7 @@ TEST(InverseTimeline, BroadcastIsSlowerBesideInversions) {
   const Plan plan = by_hand(model, 2, FactorSchedule::kBulk, {whole_layer(model, 0)},
                             {invert_a(0, 2, 0), invert_g(0, 4, 1)});
 
-  const Simulation simulation = simulate(plan, model, costs);
+  const IterationResult simulation = simulate(plan, model, costs);
 
   // Rank 0: A_0 0-2. Rank 1: G_0, 4 s: 2 by 2, then 2 at half speed: 0-6. The broadcast of A_0,
   // 2.5 s: 2 are done by 6, 0.5 are left: 2-6.5. That of G_0 6 s: 6.5-12.5.
@@ -159,7 +159,7 @@ TEST(InverseTimeline, SequentialPlacementInvertsEverythingBeforeItSends) {
   CostModel costs = inverse_stage_costs(2);
   costs.overheads.pack_per_element = Seconds(0.25);
 
-  const Simulation simulation =
+  const IterationResult simulation =
       simulate(dealt_out(model, PlacementKind::kSequential), model, costs);
 
   // Rank 0: A_0 0-4, A_1 4-6, then packing 2.5, 0.75, 0.75, 0.25. Rank 1: G_0 0-2, G_1 2-3, then
@@ -191,7 +191,8 @@ TEST(InverseTimeline, OtherPlacementsSendEachInverseWhenAllHaveComeToIt) {
   CostModel costs = inverse_stage_costs(2);
   costs.overheads.pack_per_element = Seconds(0.25);
 
-  const Simulation simulation = simulate(dealt_out(model, PlacementKind::kBalanced), model, costs);
+  const IterationResult simulation =
+      simulate(dealt_out(model, PlacementKind::kBalanced), model, costs);
 
   // Rank 0: A_0 0-4, packs A_0 -6.5, packs G_0 -7.25, A_1 7.25-9.25, packs A_1 -10, G_1 -10.25.
   // Rank 1: packs A_0 0-2.5, G_0 2.5-4.5, packs G_0 -5.25, packs A_1 -6, G_1 6-7, packs it -7.25.
@@ -231,7 +232,7 @@ TEST(InverseTimeline, HooksPackingAndUnpackingCostTimeOnEveryWorker) {
       {all_reduce({factor_a(0)}, 6), all_reduce({gradient(0)}, 8), all_reduce({factor_g(0)}, 3)},
       {invert_a(0, 3, 1), invert_g(0, 2, kEveryone)});
 
-  const Simulation simulation = simulate(plan, model, costs);
+  const IterationResult simulation = simulate(plan, model, costs);
 
   // A_0 1 + 0.5 + 6/4 = 3: 0-3. F_0 3-4. B_0 2 + 2·0.5 = 3: 4-7. G_0 1 + 0.5 + 3/4 = 2.25: -9.25.
   // Messages: A_0 1 + 3 + 0.25 = 4.25, 3-7.25; gradient 1 + 4 + 2/4 = 5.5, -12.75; G_0
@@ -269,7 +270,7 @@ TEST(InverseTimeline, BulkFactorsHaveNoHooksButAreUnpacked) {
       model, 2, FactorSchedule::kBulk,
       {all_reduce({gradient(0)}, 6), all_reduce({factor_a(0), factor_g(0)}, 9)}, replicated(model));
 
-  const Simulation simulation = simulate(plan, model, costs);
+  const IterationResult simulation = simulate(plan, model, costs);
 
   // F_0 0-1, B_0 2.5 s -3.5, gradient 4 s -7.5. A_0 7.5-8.5, G_0 8.5-9.5, message 5.5 s -15.
   // Unpacking 1.25 and 0.875: 17.125. Inverses 3 and 2.
@@ -292,7 +293,7 @@ TEST(InverseTimeline, PartsOfAStepAreAsSlowAsEachRankIs) {
       by_hand(model, 2, FactorSchedule::kPipelined,
               {all_reduce({factor_a(0), gradient(0), factor_g(0)}, 15)}, replicated(model));
 
-  const Simulation simulation =
+  const IterationResult simulation =
       simulate(plan, model, costs, {.slow_parts = {{1, 2, 1}, {2, 1, 4}}});
 
   // Rank 1 has its passes and factors at 10 instead of 5. Message 8.5 s, 10-18.5. Inverses of 3 and
@@ -324,7 +325,7 @@ TEST(InverseTimeline, StepWithoutNewInversesUnpacksFactorsAndSendsNoInverse) {
                             {all_reduce({factor_a(0), gradient(0), factor_g(0)}, 15)},
                             {invert_a(0, 3, 0), invert_g(0, 2, 1)}, StepKind::kFactors);
 
-  const Simulation simulation = simulate(plan, model, costs);
+  const IterationResult simulation = simulate(plan, model, costs);
 
   // A_0 0-1, F_0 -2, B_0 -4, G_0 -5. Message 8.5 s -13.5. Unpacking 3 and 1.5 s: 18. Both
   // precondition with the inverses they have, 3.75 s.
@@ -340,7 +341,7 @@ TEST(InverseTimeline, StepWithoutNewInversesUnpacksFactorsAndSendsNoInverse) {
 Plan reduced_to_owners(const ModelSpec& model) {
   return by_hand(model, 2, FactorSchedule::kPipelined,
                  {reduce_to(0, {factor_a(0)}, 6), all_reduce({gradient(0)}, 6),
-                  reduce_to(1, {factor_g(0)}, 3), all_reduce({trace_of(0)}, 2)},
+                  reduce_to(1, {factor_g(0)}, 3), all_reduce({diagonal_means(0)}, 2)},
                  {invert_a(0, 3, 0), invert_g(0, 2, 1)});
 }
 
@@ -355,7 +356,7 @@ CostModel reducing_costs() {
 TEST(InverseTimeline, TracesTravelAfterTheLastOwnerHasUnpacked) {
   const ModelSpec model = timed_layer();
 
-  const Simulation simulation = simulate(reduced_to_owners(model), model, reducing_costs());
+  const IterationResult simulation = simulate(reduced_to_owners(model), model, reducing_costs());
 
   // A_0 0-1, F_0 1-2, B_0 2-4, G_0 4-5. Reduce A_0 2.5 s, 1-3.5; all-reduce 4 s, 4-8; reduce G_0
   // 1.75 s, 8-9.75. Rank 0 unpacks A_0 9.75-12.75, rank 1 only G_0 9.75-11.25. Traces 2 s,
@@ -379,7 +380,7 @@ TEST(InverseTimeline, OwnersUnpackFactorsOnArrival) {
   CostModel costs = reducing_costs();
   costs.overheads.unpack_on_arrival = true;
 
-  const Simulation simulation = simulate(reduced_to_owners(model), model, costs);
+  const IterationResult simulation = simulate(reduced_to_owners(model), model, costs);
 
   // Messages of the passes as above, 1-3.5, 4-8, 8-9.75. Rank 0 unpacks A_0 when G_0 is computed,
   // 5-8, rank 1 G_0 when it has arrived, 9.75-11.25. Traces 2 s, -13.25. A_0 13.25-16.25, broadcast
@@ -405,7 +406,7 @@ TEST(InverseTimeline, UnpackingIsSlowerBesideTheMessagesBehind) {
       {all_reduce({factor_a(0)}, 6), all_reduce({gradient(0)}, 6), all_reduce({factor_g(0)}, 3)},
       replicated(model));
 
-  const Simulation simulation = simulate(plan, model, costs);
+  const IterationResult simulation = simulate(plan, model, costs);
 
   // A_0 0-1, its message 4 s 1-5. F_0 at half speed 1-3, B_0 2 s: 1 by 5, 1 more: 3-6. Gradient
   // 4 s, 6-10; G_0 at half speed 6-8; its message 2.5 s, 10-12.5. Unpacking A_0, 3 s from 8 on:

@@ -54,7 +54,7 @@ Plan owner_plan(const ModelSpec& model, StepKind step) {
   return plan;
 }
 
-void expect_channel_times(const Simulation& simulation,
+void expect_channel_times(const IterationResult& simulation,
                           const std::vector<std::pair<double, double>>& expected) {
   std::vector<std::pair<double, double>> found;
   for (const Slot& slot : channel(simulation)) found.emplace_back(slot.start, slot.end);
@@ -63,7 +63,8 @@ void expect_channel_times(const Simulation& simulation,
 
 TEST(OwnerTimeline, LayersOfOneOwnerShareTheBroadcastOfTheirGradients) {
   const ModelSpec model = three_layers();
-  const Simulation simulation = simulate(owner_plan(model, StepKind::kFull), model, owner_costs());
+  const IterationResult simulation =
+      simulate(owner_plan(model, StepKind::kFull), model, owner_costs());
 
   // A_0 0-1, F_0 -2, A_1 -3, F_1 -4, A_2 -5, F_2 -6, B_2 -8, G_2 -9, B_1 -11, G_1 -12, B_0 -14,
   // G_0 -15. Reduces: 9 elements 3.25 s at 3, 3-6.25; 6 elements 2.5 s, 6.25-8.75; 5 elements
@@ -89,7 +90,7 @@ TEST(OwnerTimeline, LayersOfOneOwnerShareTheBroadcastOfTheirGradients) {
 
 TEST(OwnerTimeline, GradientsAreExchangedInStepsWithoutNewInverses) {
   const ModelSpec model = three_layers();
-  const Simulation simulation =
+  const IterationResult simulation =
       simulate(owner_plan(model, StepKind::kFactors), model, owner_costs());
 
   // As the full step up to 20. Rank 0 preconditions 20-27.5-29, broadcast 29-36.5. Rank 1
@@ -105,7 +106,7 @@ TEST(OwnerTimeline, GradientsAreExchangedInStepsWithoutNewInverses) {
 
 TEST(OwnerTimeline, GradientsAreExchangedInStepsWithoutFactors) {
   const ModelSpec model = three_layers();
-  const Simulation simulation =
+  const IterationResult simulation =
       simulate(owner_plan(model, StepKind::kGradients), model, owner_costs());
 
   // F 0-1-2-3, B_2 -5, B_1 -7, B_0 -9. Reduces: 4 elements 2 s, 5-7; 8 elements 3 s, 9-12.
@@ -134,7 +135,7 @@ TEST(OwnerTimeline, EveryWorkerSpendsHostTimeOnAGradientBroadcastAndOnlyTheRootU
                             {reduce_to(1, {factor_a(0), gradient(0), factor_g(0)}, 15)},
                             layers_owned(model, {{0, 1}}));
 
-  const Simulation simulation = simulate(plan, model, costs);
+  const IterationResult simulation = simulate(plan, model, costs);
 
   // A_0 1.5 s: 0-1.5, F_0 -2.5, B_0 2.5 s: -5, G_0 1.5 s: -6.5. Reduce 1 + 15/4 = 4.75: -11.25.
   // Rank 1 unpacks A_0 -11.75 and G_0 -12.25, inverts -15.25 and -17.25, preconditions 60/16 = 3.75
@@ -168,7 +169,7 @@ TEST(OwnerTimeline, LayerOfNobodySplitsTheBroadcastAndIsPreconditionedLast) {
                              reduce_to(0, {factor_a(2), gradient(2), factor_g(2)}, 6)},
                             layers_owned(model, {{0, 0}, {1, kEveryone}, {2, 0}}));
 
-  const Simulation simulation = simulate(plan, model, costs);
+  const IterationResult simulation = simulate(plan, model, costs);
 
   // Rank 0: A_0 0-2, G_0 -3, preconditions l0 -6, A_1 -7, G_1 -8, A_2 -10, G_2 -11, l2 -14.
   // Broadcasts of 2 + 2 elements, 3 s: 6-9 and 14-17. Rank 1: A_1 0-1, G_1 1-2. Both precondition

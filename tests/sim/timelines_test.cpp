@@ -44,7 +44,7 @@ TEST(Timeline, FirstOrderStepSendsGradientsWhileTheBackwardPassRuns) {
   const CostModel costs = simple_costs(2);
   const Plan plan = make_plan(model, costs, 2, preset("sgd"));
 
-  const Simulation simulation = simulate(plan, model, costs);
+  const IterationResult simulation = simulate(plan, model, costs);
 
   // F_0 0-1, F_1 1-2, B_1 2-4, B_0 4-6. Gradient 1 takes 1 + 8/2 = 5: 4-9. Gradient 0 takes
   // 1 + 4/2 = 3, is ready at 6, the channel is free at 9: 9-12. Nothing follows.
@@ -65,7 +65,7 @@ TEST(Timeline, LayerGradientCountsAsManyTensorsAsItHas) {
   const Plan plan =
       by_hand(model, 2, FactorSchedule::kNone, {all_reduce({gradient(1), gradient(0)}, 16)});
 
-  const Simulation simulation = simulate(plan, model, costs);
+  const IterationResult simulation = simulate(plan, model, costs);
 
   // Ready with B_0 at 6; 1 + 16/2 + (1 + 3)/4 = 10 s.
   EXPECT_EQ(channel(simulation), Timeline({{kGradComm, 6, 16}}));
@@ -87,7 +87,7 @@ TEST(Timeline, BulkStepComputesFactorsWhenTheGradientsHaveArrived) {
   CostModel costs = simple_costs(2);
   costs.compute = precondition_rate(4);
 
-  const Simulation simulation = simulate(bulk_plan(model, StepKind::kFull), model, costs);
+  const IterationResult simulation = simulate(bulk_plan(model, StepKind::kFull), model, costs);
 
   // F_0 0-1, F_1 1-3, B_1 3-6, B_0 6-8. Gradients: 2 elements 2 s, 6-8; 6 elements 4 s, 8-12.
   // Joined at 12: A_0 12-13, A_1 13-17, G_1 17-18, G_0 18-20. Factor messages leave at 20:
@@ -134,7 +134,7 @@ TEST(Timeline, BulkStepWithoutNewInversesPreconditionsAfterTheFactors) {
   CostModel costs = simple_costs(2);
   costs.compute = precondition_rate(4);
 
-  const Simulation simulation = simulate(bulk_plan(model, StepKind::kFactors), model, costs);
+  const IterationResult simulation = simulate(bulk_plan(model, StepKind::kFactors), model, costs);
 
   // As the full step up to 28.5, then preconditioning 15 and 3.
   EXPECT_EQ(from(20, compute(simulation, 0)),
@@ -148,7 +148,7 @@ TEST(Timeline, BulkStepWithoutFactorsPreconditionsAfterTheGradients) {
   CostModel costs = simple_costs(2);
   costs.compute = precondition_rate(4);
 
-  const Simulation simulation = simulate(bulk_plan(model, StepKind::kGradients), model, costs);
+  const IterationResult simulation = simulate(bulk_plan(model, StepKind::kGradients), model, costs);
 
   // The gradients have arrived at 12.
   EXPECT_EQ(from(8, compute(simulation, 0)),
@@ -166,7 +166,7 @@ TEST(Timeline, NaiveStepSendsFactorsAtTheEndOfEachPass) {
                all_reduce({gradient(0)}, 6), all_reduce({factor_g(1), factor_g(0)}, 4)},
               replicated(model));
 
-  const Simulation simulation = simulate(plan, model, costs);
+  const IterationResult simulation = simulate(plan, model, costs);
 
   // A may leave at the end of the forward pass: 9 elements 5.5 s, 8-13.5. Gradient 1 is ready at
   // 11, 2 s: 13.5-15.5. Gradient 0 is ready at 14, 4 s: 15.5-19.5. G may leave at 16, 3 s:
@@ -193,7 +193,7 @@ TEST(Timeline, NaiveStepHoldsTheFirstGUntilTheBackwardPassEnds) {
        all_reduce({factor_g(1)}, 1), all_reduce({gradient(0)}, 6), all_reduce({factor_g(0)}, 3)},
       replicated(model));
 
-  const Simulation simulation = simulate(plan, model, costs);
+  const IterationResult simulation = simulate(plan, model, costs);
 
   // A_0 4 s: 8-12, not at 1. A_1 2.5 s: 12-14.5. Gradient 1: 14.5-16.5. G_1 may leave at 16:
   // 16.5-18. Gradient 0 4 s: 18-22. G_0 2.5 s: 22-24.5. Inverses 8 s.
@@ -216,7 +216,7 @@ Plan pipelined_plan(const ModelSpec& model) {
 
 TEST(Timeline, PipelinedStepSendsEachTensorWhenItIsComputed) {
   const ModelSpec model = two_layers();
-  const Simulation simulation = simulate(pipelined_plan(model), model, simple_costs(2));
+  const IterationResult simulation = simulate(pipelined_plan(model), model, simple_costs(2));
 
   // A_0 ready at 1, 4 s: 1-5. A_1 at 6, 2.5 s: 6-8.5. Gradient 1 at 11, before G_1, 2 s: 11-13.
   // G_1 at 12, 1.5 s: 13-14.5. Gradient 0 at 14, 4 s: 14.5-18.5. G_0 at 16, 2.5 s: 18.5-21.
@@ -244,7 +244,7 @@ TEST(Timeline, FusedMessagesWaitForTheirLastMember) {
        all_reduce({gradient(1), factor_g(1), gradient(0)}, 9), all_reduce({factor_g(0)}, 3)},
       replicated(model));
 
-  const Simulation simulation = simulate(plan, model, costs);
+  const IterationResult simulation = simulate(plan, model, costs);
 
   // Both A at 6: 1 + 4.5 + 2/4 = 6 s, 6-12. The second at 14 with gradient 0: 1 + 4.5 + 3/4 = 6.25,
   // 14-20.25. G_0 at 16: 1 + 1.5 + 1/4 = 2.75, 20.25-23. Inverses 8 s.
@@ -262,7 +262,7 @@ TEST(Timeline, MessageThatIsReadyEarlyWaitsForThoseBeforeItInThePlan) {
   Plan plan = pipelined_plan(model);
   std::rotate(plan.messages.begin(), plan.messages.end() - 1, plan.messages.end());
 
-  const Simulation simulation = simulate(plan, model, simple_costs(2));
+  const IterationResult simulation = simulate(plan, model, simple_costs(2));
 
   // G_0 comes first in the plan and is the last to be ready: 16-18.5. Behind it A_0 4 s, A_1 2.5,
   // gradient 1 2, G_1 1.5, gradient 0 4 without a gap: 22.5, 25, 27, 28.5, 32.5. Inverses 8 s.
@@ -280,7 +280,7 @@ TEST(Timeline, ComputationIsSlowerWhileTheChannelIsBusy) {
   CostModel costs = simple_costs(2);
   costs.overheads.compute_rate_under_communication = 0.5;
 
-  const Simulation simulation = simulate(pipelined_plan(model), model, costs);
+  const IterationResult simulation = simulate(pipelined_plan(model), model, costs);
 
   // A_0 0-1. Message A_0 1-5.
   // F_0, 1 s of work at half speed: 1-3. A_1, 4 s: 3-5 does 1, then 3 at full speed: 3-8.
@@ -314,7 +314,7 @@ TEST(Timeline, MessagesAreSlowerBesideComputation) {
   CostModel costs = simple_costs(2);
   costs.overheads.communication_rate_under_computation = 0.5;
 
-  const Simulation simulation = simulate(pipelined_plan(model), model, costs);
+  const IterationResult simulation = simulate(pipelined_plan(model), model, costs);
 
   // Computation is undisturbed and ends at 16. A_0, 4 s alone, takes 8: 1-9. A_1, 2.5 s, 5: 9-14.
   // Gradient 1, 2 s: 1 of them by 16, the other at full speed: 14-17. Then G_1 1.5, gradient 0 4,
@@ -336,7 +336,7 @@ TEST(Timeline, MessageThatOutlastsComputationGoesOnAtFullSpeed) {
   const Plan plan = by_hand(model, 2, FactorSchedule::kNone,
                             {all_reduce({gradient(1)}, 8), all_reduce({gradient(0)}, 4)});
 
-  const Simulation simulation = simulate(plan, model, costs);
+  const IterationResult simulation = simulate(plan, model, costs);
 
   // Gradient 1, 5 s, leaves at 4. B_0, 4 s at half speed: 4-12. By then 4 s of the message are
   // done, 1 is left: 4-13. Gradient 0, 3 s, is ready at 12: 13-16.
@@ -353,7 +353,7 @@ TEST(Timeline, MessagesAreSlowedByTheWorkerThatComputesLongest) {
   const Plan plan = by_hand(model, 2, FactorSchedule::kNone,
                             {all_reduce({gradient(1)}, 8), all_reduce({gradient(0)}, 4)});
 
-  const Simulation simulation = simulate(plan, model, costs, {.slow = {{1, 2.0}}});
+  const IterationResult simulation = simulate(plan, model, costs, {.slow = {{1, 2.0}}});
 
   // Rank 1: B_1 4-8, B_0 8-16. Gradient 1, 5 s, leaves at 8: 4 s are done by 16, 1 is left: 8-17.
   // Rank 0, done at 8, does not matter. Gradient 0, 3 s: 17-20.
@@ -366,7 +366,7 @@ TEST(Timeline, BulkStepSlowsMessagesUntilItWaitsForThem) {
   CostModel costs = simple_costs(2);
   costs.overheads.communication_rate_under_computation = 0.5;
 
-  const Simulation simulation = simulate(bulk_plan(model, StepKind::kFull), model, costs);
+  const IterationResult simulation = simulate(bulk_plan(model, StepKind::kFull), model, costs);
 
   // F_0 0-1, F_1 1-3, B_1 3-6, B_0 6-8. Gradient 1, 2 s: 1 beside B_0, 1 alone: 6-9. Gradient 0,
   // 4 s: 9-13. Joined at 13: factors 8 s, -21. Messages 5.5 and 3 s, -29.5, with nothing beside
@@ -383,7 +383,7 @@ TEST(Timeline, SlowWorkerDelaysEveryCollective) {
   const Plan plan = by_hand(model, 3, FactorSchedule::kNone,
                             {all_reduce({gradient(1)}, 8), all_reduce({gradient(0)}, 4)});
 
-  const Simulation simulation = simulate(plan, model, simple_costs(3), {.slow = {{1, 2.0}}});
+  const IterationResult simulation = simulate(plan, model, simple_costs(3), {.slow = {{1, 2.0}}});
 
   // Rank 1: F_0 0-2, F_1 2-4, B_1 4-8, B_0 8-16. Gradient 1 cannot start before 8: 8-13; gradient 0
   // not before 16: 16-19. Ranks 0 and 2 compute as ever.
@@ -406,7 +406,7 @@ TEST(Timeline, SlowWorkerIsSlowedTwiceWhileTheChannelIsBusy) {
   const Plan plan = by_hand(model, 2, FactorSchedule::kNone,
                             {all_reduce({gradient(1)}, 8), all_reduce({gradient(0)}, 4)});
 
-  const Simulation simulation = simulate(plan, model, costs, {.slow = {{1, 2.0}}});
+  const IterationResult simulation = simulate(plan, model, costs, {.slow = {{1, 2.0}}});
 
   // Rank 1: B_1 4-8; gradient 1 8-13. B_0 is 2·4 = 8 s of work: 2.5 by 13, then 5.5: 8-18.5.
   // Gradient 0 18.5-21.5. Rank 0 ends B_0 at 8, just when the channel becomes busy.
@@ -425,7 +425,7 @@ TEST(Timeline, OneWorkerNeitherSendsNorPacks) {
   costs.overheads = {Seconds(0.5), Seconds(0.25), Seconds(0.125), 0.5};
   const Plan plan = make_plan(model, costs, 1, preset("spd-kfac"));
 
-  const Simulation simulation = simulate(plan, model, costs);
+  const IterationResult simulation = simulate(plan, model, costs);
 
   // The passes without any overhead, inverses 3, 2, 2, 1, preconditioning 15 and 3.
   Timeline work = kTwoLayersUndisturbed;

@@ -58,7 +58,6 @@ inline CostModel affine_costs(int world, double alpha, double beta,
   costs.all_reduce = collective;
   costs.reduce = collective;
   costs.broadcast = collective;
-  costs.all_gather = collective;
   costs.inverse = std::move(inverse);
   costs.task_order = TaskOrder::kFactorsAroundPasses;
   costs.source = "made up for a test";

@@ -206,5 +206,19 @@ TEST(Utilisation, MeasuresBothLanesAndTheirOverlap) {
   EXPECT_EQ(ranks[1].compute, Seconds(0));
 }
 
+TEST(FactorMessages, AreThoseOfTheChannelOfTheFirstRank) {
+  Trace trace(2);
+  const auto name = trace.intern("x");
+  const auto add = [&](int rank, Lane lane, Category category, double start, double duration) {
+    trace.add({rank, name, lane, category, Seconds(start), Seconds(duration)});
+  };
+  add(0, Lane::kChannel, Category::kFactorComm, 0, 0.25);
+  add(0, Lane::kChannel, Category::kFactorComm, 1, 0.5);
+  add(0, Lane::kChannel, Category::kGradientComm, 2, 1);
+  add(0, Lane::kCompute, Category::kFactorComp, 0, 1);
+  add(1, Lane::kChannel, Category::kFactorComm, 0, 1);
+  EXPECT_EQ(factor_messages(trace).value(), 0.75);
+}
+
 }  // namespace
 }  // namespace spdkfac

@@ -10,6 +10,7 @@
 #include "spdkfac/base/check.h"
 #include "spdkfac/base/error.h"
 #include "spdkfac/base/json.h"
+#include "spdkfac/trace/trace_json.h"
 
 namespace spdkfac {
 namespace {

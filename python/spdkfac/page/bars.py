@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 
 from .charts import axis, chart_time_unit, label_axis, layout, plot_text
 from .compare import colours
+from .markup import source_names
 from .palette import CATEGORIES
 from .records import Run, Timing
 from .words import duration, duration_range, short
@@ -15,15 +16,22 @@ ROW_PIXELS = 19  # height of one bar
 GAP_PIXELS = 16  # between runs
 AXIS_PIXELS = 62
 
-HATCH = {"shape": "/", "fillmode": "replace", "size": 6, "solidity": 0.45}
+HATCH = {"forecast": {"shape": "/", "fillmode": "replace", "size": 6, "solidity": 0.45},
+         "replay": {"shape": "x", "fillmode": "replace", "size": 6, "solidity": 0.35}}
 
 
 def sources_of(runs: list[Run]) -> list[str]:
     """Where the times of these runs come from, in the order of the bars."""
     there = {"paper": any(run.paper is not None for run in runs),
-             "predicted": any(run.predicted for run in runs),
+             "forecast": any(run.forecast for run in runs),
+             "replay": any(run.replay for run in runs),
              "measured": any(run.measured for run in runs)}
     return [source for source, found in there.items() if found]
+
+
+def timed_sources(runs: list[Run]) -> list[str]:
+    """Those of them that have parts: not the paper's."""
+    return [source for source in sources_of(runs) if source != "paper"]
 
 
 def seconds_of(run: Run, source: str) -> float | None:
@@ -49,12 +57,12 @@ class Rows:
 
 
 def marker(colours: str | list[str], source: str) -> dict:
-    """Measured is filled, predicted is hatched, the paper's is an outline."""
+    """Measured is filled, a simulation is hatched, the paper's is an outline."""
     line = {"color": colours, "width": 1.2}
     if source == "measured":
         return {"color": colours, "line": line}
-    if source == "predicted":
-        return {"color": colours, "line": line, "pattern": HATCH}
+    if source in HATCH:
+        return {"color": colours, "line": line, "pattern": HATCH[source]}
     return {"color": "rgba(0,0,0,0)", "line": line}
 
 
@@ -72,7 +80,7 @@ def iteration_bars(runs: list[Run], real: str) -> go.Figure:
     figure = go.Figure()
     ends: list[tuple[float, float, str]] = []
     of_runs = colours(runs)
-    names = {"paper": "the paper’s", "predicted": "predicted", "measured": real}
+    names = source_names(real)
     for source in rows.sources:
         shown = [(place, run, seconds_of(run, source)) for place, run in enumerate(runs)
                  if seconds_of(run, source) is not None]
@@ -106,12 +114,11 @@ def iteration_bars(runs: list[Run], real: str) -> go.Figure:
 
 def stacked_bars(runs: list[Run], parts: list[str], title: str, real: str,
                  hidden: bool = False) -> go.Figure:
-    """Parts of iterations, predicted beside measured.
+    """Parts of iterations: forecast, replay and measured.
 
     With `hidden`, communication of factors that computation hides follows as a pale end.
     """
-    sources = [source for source in ("predicted", "measured")
-               if any(getattr(run, source) for run in runs)]
+    sources = timed_sources(runs)
     rows = Rows(runs, sources)
     known = [(place, run, source, getattr(run, source)) for place, run in enumerate(runs)
              for source in sources if getattr(run, source) and getattr(run, source).breakdown]
@@ -129,7 +136,7 @@ def stacked_bars(runs: list[Run], parts: list[str], title: str, real: str,
                 value = timing.breakdown.get(part, 0.0)
                 if of != source or value == 0:
                     continue
-                word = real if source == "measured" else "predicted"
+                word = source_names(real)[source]
                 bars["x"].append(value / length)
                 bars["y"].append(rows.position(row, source))
                 bars["base"].append(reached[place] / length)

@@ -42,13 +42,14 @@ def main() -> int:
     try:
         found = [records.read(path) for path in options.records]
     except records.RecordError as error:
-        print(error, file=sys.stderr)
+        print(f"spdkfac: {error}", file=sys.stderr)
         return USAGE_MISTAKE
     try:
         from . import document  # behind the checks: it loads plotly
     except ModuleNotFoundError as error:
         print(f"spdkfac: page: the Python package {error.name} is missing ({sys.executable}); "
-              "run tools/setup.sh --torch", file=sys.stderr)
+              "install it (pip install plotly numpy), or set SPDKFAC_PYTHON to a Python that has it",
+              file=sys.stderr)
         return 1
     try:
         write(options.out, document.make(found, options.title))

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import statistics
 from dataclasses import dataclass
 
@@ -32,28 +31,9 @@ def find(runs: list[Run], algorithm: str) -> Run | None:
     return next((run for run in runs if run.algorithm == algorithm), None)
 
 
-def sign_test_ranks(count: int) -> int:
-    """The largest k for which the median of `count` samples is below the k-th with at most 2.5 %."""
-    below, ranks = 0.5**count, 0
-    while below <= 0.025:
-        ranks += 1
-        below += math.comb(count, ranks) * 0.5**count
-    return ranks
-
-
-def alike(one: Timing, other: Timing) -> bool:
-    """Whether the samples cannot tell which is faster; predictions always can.
-
-    Algorithms take turns, so the differences step by step count: their median's 95 % interval, by
-    the sign test as in the program's tables. Without enough pairs the two intervals are compared.
-    """
-    if one.low is None or other.low is None:
-        return False
-    ranks = sign_test_ranks(len(one.samples)) if len(one.samples) == len(other.samples) else 0
-    if ranks == 0:
-        return one.low <= other.high and other.low <= one.high
-    differences = sorted(b - a for a, b in zip(one.samples, other.samples, strict=True))
-    return differences[ranks - 1] <= 0 <= differences[-ranks]
+def alike(one: Run, other: Run) -> bool:
+    """Whether the samples cannot tell which of two measured runs is faster, as the record has it."""
+    return bool(one.measured and other.measured and other.label in one.measured.alike)
 
 
 @dataclass(frozen=True)
@@ -64,25 +44,25 @@ class SpeedUp:
     over: Run
     factor: float
     differs: bool
-    predicted: bool
+    forecast: bool
     paper: float | None
 
 
 def speed_up(run: Run | None, over: Run | None) -> SpeedUp | None:
-    """From measured times where both have them, or else from predicted ones."""
+    """From measured times where both have them, or else from forecasts."""
     if run is None or over is None:
         return None
     real = bool(run.measured and over.measured)
-    pair = (run.measured, over.measured) if real else (run.predicted, over.predicted)
+    pair = (run.measured, over.measured) if real else (run.forecast, over.forecast)
     if pair[0] is None or pair[1] is None or pair[0].seconds == 0:
         return None
     paper = over.paper / run.paper if run.paper and over.paper else None
     factor = pair[1].seconds / pair[0].seconds
-    return SpeedUp(run, over, factor, not alike(*pair), not real, paper)
+    return SpeedUp(run, over, factor, not (real and alike(run, over)), not real, paper)
 
 
 def speed_up_text(found: SpeedUp, name: str) -> str:
-    more = ", predicted" if found.predicted else ""
+    more = ", forecast" if found.forecast else ""
     more += f"; the paper has {times(found.paper)}" if found.paper else ""
     if not found.differs:
         return (f"{found.run.label} against {found.over.label} ({name}{more}): no difference that "
@@ -92,9 +72,9 @@ def speed_up_text(found: SpeedUp, name: str) -> str:
 
 
 def comparable(runs: list[Run]) -> list[tuple[Run, Timing]]:
-    """The runs with times of one kind: all that were measured, or else all that are predicted."""
+    """The runs with times of one kind: all that were measured, or else all forecasts."""
     measured = [(run, run.measured) for run in runs if run.measured]
-    return measured or [(run, run.predicted) for run in runs if run.predicted]
+    return measured or [(run, run.forecast) for run in runs if run.forecast]
 
 
 def fastest(runs: list[Run]) -> tuple[list[Run], Timing] | None:
@@ -104,7 +84,7 @@ def fastest(runs: list[Run]) -> tuple[list[Run], Timing] | None:
         return None
     times_of.sort(key=lambda pair: pair[1].seconds)
     best = times_of[0]
-    ties = [run for run, timing in times_of[1:] if alike(best[1], timing)]
+    ties = [run for run, _ in times_of[1:] if alike(best[0], run)]
     return [best[0], *ties], best[1]
 
 
@@ -113,7 +93,7 @@ def fastest_text(runs: list[Run], real: str) -> str | None:
     if found is None:
         return None
     (best, *ties), timing = found
-    kind = "predicted" if timing.low is None else real
+    kind = "forecast" if timing.low is None else real
     text = f"Fastest second-order algorithm: {best.label} with {duration(timing.seconds)} ({kind})"
     if ties:
         names = and_list(run.label for run in ties)
@@ -121,49 +101,56 @@ def fastest_text(runs: list[Run], real: str) -> str | None:
     return text + "."
 
 
-def errors(runs: list[Run]) -> list[tuple[Run, float]]:
-    """Predictions against measurements: the error relative to what was measured, with its sign."""
-    return [(run, run.predicted.seconds / run.measured.seconds - 1) for run in runs
-            if run.predicted and run.measured and run.measured.seconds > 0]
+SIMULATIONS = {"replay": "Replays", "forecast": "Forecasts"}
 
 
-def mean_error(runs: list[Run]) -> float | None:
-    found = errors(runs)
+def errors(runs: list[Run], source: str) -> list[tuple[Run, float]]:
+    """Replays or forecasts against measurements: the error relative to what was measured."""
+    return [(run, getattr(run, source).seconds / run.measured.seconds - 1) for run in runs
+            if getattr(run, source) and run.measured and run.measured.seconds > 0]
+
+
+def mean_error(runs: list[Run], source: str) -> float | None:
+    found = errors(runs, source)
     return statistics.fmean(abs(error) for _, error in found) if found else None
 
 
-def error_text(runs: list[Run], real: str) -> str | None:
-    found = errors(runs)
-    if not found:
-        return None
-    worst, error = max(found, key=lambda pair: abs(pair[1]))
-    text = f"Predictions are {percent(mean_error(runs))} off on average"
-    if len(found) > 1:
-        way = "more" if error > 0 else "less"
-        text += f", at worst {percent(abs(error))} ({worst.label}, {way} than {real})"
-    return text + "."
+def error_texts(runs: list[Run], real: str) -> list[str]:
+    texts = []
+    for source, name in SIMULATIONS.items():
+        found = errors(runs, source)
+        if not found:
+            continue
+        worst, error = max(found, key=lambda pair: abs(pair[1]))
+        text = f"{name} are {percent(mean_error(runs, source))} off on average"
+        if len(found) > 1:
+            way = "more" if error > 0 else "less"
+            text += f", at worst {percent(abs(error))} ({worst.label}, {way} than {real})"
+        texts.append(text + ".")
+    return texts
 
 
-def misordered(runs: list[Run]) -> list[tuple[Run, Run]]:
-    """Pairs predicted in the other order than measured, where the measured times do differ."""
-    known = [run for run in runs if run.predicted and run.measured]
+def misordered(runs: list[Run], source: str) -> list[tuple[Run, Run]]:
+    """Pairs simulated in the other order than measured, where the measured times do differ."""
+    known = [run for run in runs if getattr(run, source) and run.measured]
     wrong = []
     for one, other in itertools.combinations(known, 2):
-        predicted = one.predicted.seconds - other.predicted.seconds
+        simulated = getattr(one, source).seconds - getattr(other, source).seconds
         measured = one.measured.seconds - other.measured.seconds
-        if predicted * measured < 0 and not alike(one.measured, other.measured):
+        if simulated * measured < 0 and not alike(one, other):
             wrong.append((one, other))
     return wrong
 
 
-def order_text(runs: list[Run], real: str) -> str | None:
-    if sum(1 for run in runs if run.predicted and run.measured) < 2:
-        return None
-    wrong = misordered(runs)
-    if not wrong:
-        return f"The predicted order of the algorithms is the one {real}."
-    pairs = and_list(f"{one.label} / {other.label}" for one, other in wrong)
-    return f"The predicted order is not the one {real} for {pairs}."
+def order_texts(runs: list[Run], real: str) -> list[str]:
+    texts = []
+    for source, name in SIMULATIONS.items():
+        if sum(1 for run in runs if getattr(run, source) and run.measured) < 2:
+            continue
+        wrong = [f"{one.label} / {other.label}" for one, other in misordered(runs, source)]
+        texts.append(f"{name} have another order than {real} for {and_list(wrong)}." if wrong
+                     else f"{name} have the order of the algorithms as {real}.")
+    return texts
 
 
 @dataclass(frozen=True)
@@ -174,7 +161,7 @@ class Hiding:
     messages: float
     exposed: float
     iteration: float
-    predicted: bool
+    forecast: bool
 
     @property
     def hidden_share(self) -> float:
@@ -191,7 +178,7 @@ def hiding(run: Run | None) -> Hiding | None:
 
 def hiding_text(found: Hiding) -> str:
     share = found.exposed / found.iteration if found.iteration else 0.0
-    kind = " (predicted)" if found.predicted else ""
+    kind = " (forecast)" if found.forecast else ""
     if found.exposed == 0:
         return f"{found.run.label} hides all factor communication{kind}."
     return (f"{found.run.label} hides {percent(found.hidden_share)} of factor communication; the "

@@ -92,16 +92,22 @@ def legend(entries: Iterable[tuple[str, str]], kind: str = "solid") -> str:
         for name, colour in entries) + "</ul>"
 
 
+def source_names(real: str) -> dict[str, str]:
+    """What a reader calls the times of a source."""
+    return {"paper": "the paper’s", "forecast": "forecast", "replay": "replay", "measured": real}
+
+
 def source_legend(real: str, sources: Iterable[str]) -> str:
-    """How bars look that come from the paper, from a prediction, from a measurement."""
-    names = {"measured": real, "predicted": "predicted", "paper": "the paper’s"}
+    """How bars look that come from the paper, a forecast, a replay, a measurement."""
+    names = source_names(real)
     return '<ul class="legend">' + "".join(
         f'<li><i class="{source}"></i>{names[source]}</li>' for source in sources) + "</ul>"
 
 
 def line_legend(real: str, sources: Iterable[str]) -> str:
-    """How lines look that come from a prediction and from a measurement."""
-    looks = {"predicted": ("dotted", "predicted"), "measured": ("drawn", real)}
+    """How lines look that come from a forecast, a replay and a measurement."""
+    looks = {"forecast": ("dotted", "forecast"), "replay": ("dashed", "replay"),
+             "measured": ("drawn", real)}
     return '<ul class="legend">' + "".join(
         f'<li><i class="{kind}"></i>{name}</li>'
         for kind, name in (looks[source] for source in sources if source in looks)) + "</ul>"

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from .palette import CATEGORIES
 from .schema import (Check, Problem, any_object, boolean, fields, is_number, list_of, number, one_of,
-                    or_null, text, tuple_of, whole)
+                     or_null, text, tuple_of, values_of, whole)
 
 FORMAT = "spdkfac.record/1"
 RUN_EXPERIMENTS = ("iteration", "breakdown", "pipelining", "placement", "ablation", "scaling")
-EXPERIMENTS = ("models", "comm", "inverse", *RUN_EXPERIMENTS, "memory", "convergence")
+EXPERIMENTS = ("models", "comm", "inverse", *RUN_EXPERIMENTS, "memory", "step", "accuracy",
+               "convergence")
 MODES = ("simulated", "measured", "emulated")
 LANES = ("compute", "channel")
 MOST_RANKS = 1_000_000
@@ -41,14 +42,15 @@ def interval(value: object, field: str) -> None:
 BREAKDOWN = fields({}, {name: seconds for name in CATEGORIES})
 DETAILS: dict[str, Check] = {"breakdown": BREAKDOWN, "sent_bytes": size,
                              "factor_messages": seconds, "inverse_loads": list_of(seconds)}
-PREDICTED = fields({"iteration": seconds}, DETAILS)
+SIMULATED = fields({"iteration": seconds}, DETAILS)
 MEASURED = fields({"median": seconds, "low": seconds, "high": seconds},
-                  {"samples": list_of(seconds), **DETAILS})
+                  {"samples": list_of(seconds), "alike": list_of(text), **DETAILS})
 OWNER = fields({"layer": index, "side": one_of("a", "g"), "dim": dimension,
                 "owner": or_null(rank)})
 WHO: dict[str, Check] = {"model": text, "world": world, "algorithm": text, "label": text}
-RUN = fields({**WHO, "paper": or_null(seconds), "predicted": or_null(PREDICTED),
-              "measured": or_null(interval)}, {"owners": or_null(list_of(OWNER))})
+RUN = fields({**WHO, "paper": or_null(seconds), "forecast": or_null(SIMULATED),
+              "replay": or_null(SIMULATED), "measured": or_null(interval)},
+             {"owners": or_null(list_of(OWNER))})
 
 EVENT = tuple_of(rank, one_of(*LANES), one_of(*CATEGORY_NAMES), text, seconds, seconds)
 elements = whole(0, "write the elements of the message")
@@ -70,7 +72,8 @@ def events(value: object, field: str) -> None:
             EVENT(event, f"{field}[{place}]")
 
 
-TRACE = fields(WHO, {"predicted": or_null(events), "measured": or_null(events)})
+TRACE = fields(WHO, {"forecast": or_null(events), "replay": or_null(events),
+                     "measured": or_null(events)})
 
 PAPER_MODEL = fields({}, {"parameters": amount, "layers": amount, "a_elements": amount,
                           "g_elements": amount})
@@ -92,6 +95,12 @@ CONVERGENCE = fields({
     "points": list_of(fields({"step": index, "seconds": seconds, "loss": or_null(plain_number),
                               "accuracy": or_null(plain_number)}))})
 
+STEP = fields({"seconds": values_of(list_of(seconds)), "parts_ms": values_of(amount),
+               "calls_alone_ms": values_of(amount)},
+              {"kfac": text, "peak_bytes": fields({"sgd": size, "kfac": size})})
+ACCURACY = fields({"precision": text, "error": amount,
+                   "layers": list_of(fields({"name": text, "error": amount}))})
+
 MADE = fields({"time": text, "version": text, "commit": text, "host": text, "device": text})
 COMMON = fields({"format": record_format, "experiment": one_of(*EXPERIMENTS),
                  "mode": one_of(*MODES), "made": MADE, "options": any_object, "cluster": text,
@@ -105,5 +114,7 @@ BODIES: dict[str, Check] = {
     "comm": fields({"curves": list_of(CURVE)}),
     "inverse": fields({"curves": list_of(CURVE)}, {"threshold": or_null(dimension)}),
     "memory": fields({"memory": list_of(MEMORY)}),
+    "step": STEP,
+    "accuracy": fields({"accuracy": list_of(ACCURACY)}),
     "convergence": fields({"convergence": list_of(CONVERGENCE)}),
 }

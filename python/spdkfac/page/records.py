@@ -17,7 +17,7 @@ class RecordError(Exception):
 
 @dataclass(frozen=True)
 class Timing:
-    """A predicted or measured iteration. Of a prediction, low and high are None."""
+    """A simulated or measured iteration. Of a simulation, low and high are None."""
 
     seconds: float
     low: float | None
@@ -27,6 +27,7 @@ class Timing:
     sent_bytes: float | None
     factor_messages: float | None
     inverse_loads: list[float]
+    alike: tuple[str, ...]  # labels of runs that the samples cannot tell from this one
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,15 @@ class Run:
     algorithm: str
     label: str
     paper: float | None
-    predicted: Timing | None
+    forecast: Timing | None  # before the run, from a layer table and a cost model
+    replay: Timing | None  # a simulation fed with times of the same run
     measured: Timing | None
     owners: list[dict]
 
     @property
     def best(self) -> Timing | None:
-        """What was measured, or else what is predicted."""
-        return self.measured or self.predicted
+        """What was measured, or else what is forecast."""
+        return self.measured or self.forecast
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Record:
 
     @property
     def real(self) -> str:
-        """What to call a time of this record that was not predicted."""
+        """What to call a time of this record that was not simulated."""
         return "emulated" if self.mode == "emulated" else "measured"
 
 
@@ -72,14 +74,15 @@ def timing(value: dict | None) -> Timing | None:
                   low=value["low"] if real else None, high=value["high"] if real else None,
                   samples=tuple(value.get("samples", [])), breakdown=value.get("breakdown", {}),
                   sent_bytes=value.get("sent_bytes"), factor_messages=value.get("factor_messages"),
-                  inverse_loads=value.get("inverse_loads", []))
+                  inverse_loads=value.get("inverse_loads", []),
+                  alike=tuple(value.get("alike", [])))
 
 
 def run_of(value: dict) -> Run:
     return Run(model=value["model"], world=value["world"], algorithm=value["algorithm"],
                label=value["label"] or value["algorithm"], paper=value["paper"],
-               predicted=timing(value["predicted"]), measured=timing(value["measured"]),
-               owners=value.get("owners") or [])
+               forecast=timing(value["forecast"]), replay=timing(value["replay"]),
+               measured=timing(value["measured"]), owners=value.get("owners") or [])
 
 
 def refuse_constant(name: str) -> None:
@@ -129,4 +132,4 @@ def read(path: Path) -> Record:
 
 
 def refused(name: str, problem: Problem) -> RecordError:
-    return RecordError(f"spdkfac: {' '.join(name.split())}: {problem}")
+    return RecordError(f"{' '.join(name.split())}: {problem}")

@@ -112,6 +112,15 @@ def any_object(value: object, field: str) -> None:
         raise Problem(field, "must be an object", value, "write {…}")
 
 
+def values_of(inner: Check) -> Check:
+    """An object whose values are alike, whatever their names."""
+    def check(value: object, field: str) -> None:
+        any_object(value, field)
+        for name, entry in value.items():
+            inner(entry, f"{field}.{name}")
+    return check
+
+
 def fields(required: dict[str, Check], optional: dict[str, Check] | None = None) -> Check:
     """An object with these fields. Others are let through: newer records have more."""
     def check(value: object, field: str) -> None:

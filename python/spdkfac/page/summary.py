@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from html import escape
 
-from .compare import (error_text, fastest_text, find, groups, hiding, hiding_text, mean_error,
-                     order_text, speed_up, speed_up_text)
+from .compare import (error_texts, fastest_text, find, groups, hiding, hiding_text, mean_error,
+                      order_texts, speed_up, speed_up_text)
 from .markup import MODE_MEANS, badge, items
 from .records import Record, Run
 from .section import Finding, Section, mode_of
@@ -38,13 +38,13 @@ def tiles(record: Record, runs: list[Run]) -> str:
     """The numbers of the main runs."""
     run = find(runs, "spd-kfac")
     timing = run.best
-    interval = ("predicted" if timing.low is None
+    interval = ("forecast" if timing.low is None
                 else f"95 % interval {duration_range(timing.low, timing.high)}")
     pieces = [tile(duration(timing.seconds), f"{run.label} iteration", interval)]
     for over, name in SPEED_UPS:
         up = speed_up(run, find(runs, over))
         if up:
-            other = up.over.predicted if up.predicted else up.over.measured
+            other = up.over.forecast if up.forecast else up.over.measured
             more = (f"the paper has {times(up.paper)}" if up.paper
                     else f"that takes {duration(other.seconds)}")
             pieces.append(tile(times(up.factor) if up.differs else "no difference",
@@ -55,10 +55,11 @@ def tiles(record: Record, runs: list[Run]) -> str:
     if hidden:
         pieces.append(tile(percent(hidden.hidden_share), "of factor communication hidden",
                            f"{duration(hidden.exposed)} stay visible"))
-    error = mean_error(runs)
-    if error is not None:
-        pieces.append(tile(percent(error), "mean prediction error",
-                           f"predicted against {record.real}"))
+    for source in ("replay", "forecast"):
+        error = mean_error(runs, source)
+        if error is not None:
+            pieces.append(tile(percent(error), f"mean error of the {source}s",
+                               f"against {record.real}"))
     return f'<div class="tiles">{"".join(pieces)}</div>'
 
 
@@ -69,7 +70,7 @@ def lead_findings(record: Record, runs: list[Run]) -> list[Finding]:
     ups = [(speed_up(run, find(runs, over)), name) for over, name in SPEED_UPS]
     texts = [hiding_text(hidden) if hidden else None, fastest_text(runs, record.real),
              *(speed_up_text(up, name) for up, name in ups if up),
-             error_text(runs, record.real), order_text(runs, record.real)]
+             *error_texts(runs, record.real), *order_texts(runs, record.real)]
     where = place(run.model, run.world)
     return [Finding(where, text, mode_of(record, runs)) for text in texts if text]
 

@@ -66,6 +66,9 @@ class JsonValue {
   std::string path_;
 };
 
+// A name as messages and tables can show it: a non-empty string without control characters.
+std::string parse_name(const JsonValue& value);
+
 // Reads an object field by field. Call finish() at the end: it rejects fields nobody asked for.
 class JsonObject {
  public:

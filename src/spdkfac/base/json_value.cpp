@@ -162,6 +162,15 @@ void JsonValue::fail_expected(const std::string& what) const {
   fail(fmt::format("expected {} (got {})", what, describe(*value_)));
 }
 
+std::string parse_name(const JsonValue& value) {
+  std::string name = value.non_empty_string();
+  const auto is_control = [](unsigned char c) { return c < ' ' || c == 0x7F; };
+  if (std::any_of(name.begin(), name.end(), is_control)) {
+    value.fail("line break or control character in a name; remove it");
+  }
+  return name;
+}
+
 JsonObject::JsonObject(const JsonValue& value) : value_(value) {
   if (!value_.is_object()) value_.fail_expected("an object");
 }

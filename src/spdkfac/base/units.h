@@ -46,10 +46,6 @@ using Bytes = Quantity<struct BytesUnit, std::int64_t>;
 using Flops = Quantity<struct FlopsUnit, double>;
 using FlopsPerSecond = Quantity<struct FlopsPerSecondUnit, double>;
 
-constexpr Seconds operator/(Flops work, FlopsPerSecond rate) {
-  return Seconds(work.value() / rate.value());
-}
-
 // Factors, inverses and gradients travel as 32-bit floats.
 constexpr std::int64_t kBytesPerElement = 4;
 constexpr Bytes kMebibyte{std::int64_t{1024} * 1024};

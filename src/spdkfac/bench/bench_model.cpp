@@ -9,11 +9,11 @@
 #include <torch/torch.h>
 
 #include "spdkfac/base/log.h"
+#include "spdkfac/calibrate/timing.h"
 #include "spdkfac/kfac/graphed_work.h"
 #include "spdkfac/runtime/describe.h"
 #include "spdkfac/runtime/graph_steps.h"
 #include "spdkfac/runtime/step_meter.h"
-#include "spdkfac/train/device.h"
 
 namespace spdkfac::bench {
 namespace {
@@ -107,11 +107,11 @@ BenchModel::BenchModel(const BenchSetting& setting, at::Device device,
 
 double BenchModel::step(const Batch& batch, int count) {
   using Clock = std::chrono::steady_clock;
-  train::synchronize(device_);
+  wait_for_device(device_);
   const Clock::time_point start = Clock::now();
   if (recorded_ && !replay_) record(batch);
   for (int index = 0; index < count; ++index) recorded_ ? replay_() : train(batch);
-  train::synchronize(device_);
+  wait_for_device(device_);
   return std::chrono::duration<double>(Clock::now() - start).count() / count;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "spdkfac/plan/plan_options.h"
+#include "spdkfac/report/run.h"
 
 namespace spdkfac::bench {
 
@@ -13,17 +14,19 @@ namespace spdkfac::bench {
 struct Variant {
   std::string label;
   PlanOptions options;
-  // Whatever the number of workers, this one; only simulated.
+  // Instead of the number of ranks that is asked for; only simulated.
   std::optional<int> world = std::nullopt;
 };
 // As the paper calls the preset, or its own name.
 Variant variant_of(const std::string& algorithm);
 
-// A comparison of the paper: which algorithms stand beside each other.
+// A comparison of the paper: which algorithms, and what is shown of them.
 struct Experiment {
   std::string name;  // on the command line and in records
   std::string help;
   std::vector<Variant> variants;
+  RunTable table = RunTable::kIteration;
+  bool memory = false;  // what ranks hold is asked for, not the times
 };
 // iteration, breakdown, pipelining, placement, ablation, scaling, memory.
 const std::vector<Experiment>& experiments();

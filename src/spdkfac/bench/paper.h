@@ -4,9 +4,9 @@
 #include <optional>
 #include <string>
 
-#include "spdkfac/base/json.h"
 #include "spdkfac/base/units.h"
 #include "spdkfac/plan/plan_options.h"
+#include "spdkfac/report/model_figures.h"
 
 namespace spdkfac::bench {
 
@@ -15,7 +15,7 @@ namespace spdkfac::bench {
 // The iteration time of a preset on its cluster and number of workers.
 std::optional<Seconds> paper_iteration(const std::string& cluster, int world,
                                        const std::string& model, const PlanOptions& options);
-// A model's row in its table, as in records of experiment `models`; null without.
-Json paper_model(const std::string& model);
+// A model's row in its table.
+std::optional<PaperModel> paper_model(const std::string& model);
 
 }  // namespace spdkfac::bench

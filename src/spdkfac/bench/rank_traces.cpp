@@ -3,8 +3,10 @@
 
 #include <algorithm>
 
+#include "spdkfac/base/json.h"
 #include "spdkfac/runtime/step_meter.h"
 #include "spdkfac/trace/joined_traces.h"
+#include "spdkfac/trace/trace_json.h"
 
 namespace spdkfac::bench {
 

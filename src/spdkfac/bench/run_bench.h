@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,27 +9,20 @@
 #include "spdkfac/bench/progress.h"
 #include "spdkfac/plan/cost_model.h"
 #include "spdkfac/plan/layer_spec.h"
-#include "spdkfac/report/predict.h"
 #include "spdkfac/report/record.h"
 #include "spdkfac/report/run.h"
-#include "spdkfac/runtime/kfac_counters.h"
-#include "spdkfac/trace/trace.h"
+#include "spdkfac/train/rank_report.h"
 #include "spdkfac/train/train_options.h"
 
 namespace spdkfac::bench {
 
-// What an experiment found: its rows, and where each millisecond went.
+// What an experiment found. Runs keep the traces of their iterations where they were asked for.
 struct RunBenchResult {
   RecordHead head;
+  RunTable table = RunTable::kIteration;
   std::vector<Run> runs;
-  // For each run, where they are known: the simulated and the measured iteration of all ranks.
-  struct Traces {
-    std::optional<Trace> predicted;
-    std::optional<Trace> measured;
-  };
-  std::vector<Traces> traces;
   // For each measured run what each rank holds between steps.
-  std::vector<std::vector<KfacMemory>> memory;
+  std::vector<std::vector<train::RankFigures>> memory;
   bool first_rank = true;
 };
 
@@ -44,12 +36,12 @@ struct MeasuredBenchOptions {
 };
 
 // Real iterations on the ranks of mpirun or on an emulated one, one step of each variant in turn,
-// again and again. Plans are made again from measured times of layers before anything counts;
-// predictions are for those.
+// again and again. Forecasts are made before the first step; plans are made again from measured
+// times of layers before anything counts, and replays follow those plans.
 RunBenchResult measure_runs(const Experiment& experiment, const MeasuredBenchOptions& options);
 
-// Simulated iterations of each model on each number of workers. Their traces are kept only if
-// asked for: those of many workers have millions of events.
+// Forecasts of each model on each number of ranks. Their traces are kept only if asked for: those
+// of many ranks have millions of events.
 RunBenchResult simulate_runs(const Experiment& experiment, const std::vector<ModelSpec>& models,
                              const CostModel& costs, const std::vector<int>& worlds, bool traces);
 

@@ -3,6 +3,7 @@
 
 #include "spdkfac/bench/paper.h"
 #include "spdkfac/bench/run_bench.h"
+#include "spdkfac/sim/predict.h"
 
 namespace spdkfac::bench {
 
@@ -10,23 +11,24 @@ RunBenchResult simulate_runs(const Experiment& experiment, const std::vector<Mod
                              const CostModel& costs, const std::vector<int>& worlds, bool traces) {
   RunBenchResult result;
   result.head.experiment = experiment.name;
+  result.table = experiment.table;
   result.head.mode = RecordMode::kSimulated;
   result.head.cluster = costs.name;
   for (const ModelSpec& model : models) {
     for (const int world : worlds) {
       for (const Variant& variant : experiment.variants) {
-        const int workers = variant.world.value_or(world);
-        report::Predicted predicted = report::predict(model, costs, workers, variant.options, {});
+        const int ranks = variant.world.value_or(world);
+        Prediction forecast = predict(model, costs, ranks, variant.options, {});
+        if (!traces) forecast.result.trace = Trace();
         Run run;
         run.model = model.name;
-        run.world = workers;
+        run.world = ranks;
         run.algorithm = variant.options.algorithm;
         run.label = variant.label;
-        run.paper = paper_iteration(costs.name, workers, model.name, variant.options);
-        run.predicted = report::run_times(predicted);
-        if (experiment.name == "placement") run.owners = predicted.plan.factors;
+        run.paper = paper_iteration(costs.name, ranks, model.name, variant.options, {});
+        run.forecast = std::move(forecast.result);
+        if (experiment.table == RunTable::kPlacement) run.owners = forecast.plan.placements;
         result.runs.push_back(std::move(run));
-        if (traces) result.traces.push_back({std::move(predicted.trace), std::nullopt});
       }
     }
   }

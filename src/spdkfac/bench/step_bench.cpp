@@ -8,12 +8,10 @@
 #include <optional>
 
 #include <c10/core/CachingDeviceAllocator.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <torch/torch.h>
 
+#include "spdkfac/calibrate/timing.h"
 #include "spdkfac/kfac/symmetric.h"
-#include "spdkfac/report/table.h"
 #include "spdkfac/runtime/step_meter.h"
 #include "spdkfac/trace/breakdown.h"
 #include "spdkfac/trace/statistics.h"
@@ -24,10 +22,6 @@ namespace {
 
 constexpr double kMilli = 1e3;
 constexpr std::int64_t kGpuCalls = 3;  // steps beside which the calls alone are measured on a GPU
-
-const std::string& precision_name(Precision precision) {
-  return precision_names()[static_cast<std::size_t>(precision)];
-}
 
 using Clock = std::chrono::steady_clock;
 
@@ -88,10 +82,10 @@ class CallsAlone {
 
   template <class Calls>
   void time(Category category, const Calls& calls) {
-    train::synchronize(device_);
+    wait_for_device(device_);
     const Clock::time_point start = Clock::now();
     calls();
-    train::synchronize(device_);
+    wait_for_device(device_);
     seconds_[category].push_back(std::chrono::duration<double>(Clock::now() - start).count());
   }
 
@@ -117,21 +111,6 @@ std::map<std::string, double> factor_work(const Trace& trace) {
     milliseconds["of these " + name.substr(0, name.rfind(' '))] += event.duration.value() * kMilli;
   }
   return milliseconds;
-}
-
-std::string methods_text(const std::vector<MeasuredMethod>& methods) {
-  Table table({{"convolution's input", Table::Align::kLeft},
-               {"kernel"},
-               {"padding"},
-               {"patches ms"},
-               {"shifts ms"}});
-  for (const MeasuredMethod& one : methods) {
-    table.add_row({fmt::format("{}", fmt::join(one.input, "x")),
-                   fmt::format("{}x{}", one.conv.kernel[0], one.conv.kernel[1]),
-                   fmt::format("{}x{}", one.conv.padding[0], one.conv.padding[1]),
-                   fmt::format("{:.3f}", one.patches_ms), fmt::format("{:.3f}", one.shifts_ms)});
-  }
-  return table.text();
 }
 
 }  // namespace
@@ -213,64 +192,6 @@ StepBenchResult bench_step(const StepBenchOptions& options, const ProgressListen
   result.calls_alone = calls.medians_ms();
   result.methods = measured_methods();
   return result;
-}
-
-std::string to_text(const StepBenchOptions& options, const StepBenchResult& result) {
-  std::string text = fmt::format(
-      "{}{}; {} steps of each, interleaved, after {} to warm up; "
-      "factors every {}, inverses every {} steps\n",
-      to_text(options.setting),
-      options.setting.device == "cpu" ? fmt::format(" ({} threads)", at::get_num_threads())
-                                      : fmt::format(" ({})", precision_name(options.precision)),
-      options.setting.steps, options.warmup, options.kfac.factor_interval,
-      options.kfac.inverse_interval);
-  const double base = quantile(result.variants[0].seconds, 0.5);
-  Table times({{"step", Table::Align::kLeft}, {"median ms"}, {"quartiles ms"}, {"x sgd"}});
-  for (const StepSamples& variant : result.variants) {
-    const Spread spread = spread_of(variant.seconds);
-    times.add_row({variant.name, fmt::format("{:.2f}", spread.median * kMilli),
-                   fmt::format("{:.2f} to {:.2f}", spread.low * kMilli, spread.high * kMilli),
-                   fmt::format("{:.3f}", spread.median / base)});
-  }
-  Table parts({{"part of a traced step", Table::Align::kLeft}, {"ms"}, {"calls alone ms"}, {"x"}});
-  for (const auto& [name, milliseconds] : result.parts) {
-    std::vector<std::string> row = {name, fmt::format("{:.2f}", milliseconds), "", ""};
-    for (const auto& [call, calls] : result.calls_alone) {
-      if (call != name) continue;
-      row[2] = fmt::format("{:.2f}", calls);
-      row[3] = fmt::format("{:.2f}", milliseconds / calls);
-    }
-    parts.add_row(row);
-  }
-  text += times.text() + "\n" + parts.text();
-  if (!result.methods.empty()) text += "\n" + methods_text(result.methods);
-  if (result.peak_bytes_kfac > 0) {
-    const auto megabytes = [](std::int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
-    const Bytes held = result.memory.factors + result.memory.inverses + result.memory.buffers;
-    text += fmt::format(
-        "peak memory: sgd {:.0f} MB, kfac {:.0f} MB, {:.2f} x the {:.0f} MB of factors, inverses "
-        "and "
-        "buffers more\n",
-        megabytes(result.peak_bytes_sgd), megabytes(result.peak_bytes_kfac),
-        megabytes(result.peak_bytes_kfac - result.peak_bytes_sgd) / megabytes(held.value()),
-        megabytes(held.value()));
-  }
-  return text;
-}
-
-Json to_json(const StepBenchOptions& options, const StepBenchResult& result) {
-  Json document = to_json(options.setting);
-  document["format"] = "spdkfac.bench-step/1";
-  document["precision"] = precision_name(options.precision);
-  document["kfac"] = digest(options.kfac);
-  for (const StepSamples& variant : result.variants)
-    document["seconds"][variant.name] = variant.seconds;
-  for (const auto& [name, value] : result.parts) document["parts_ms"][name] = value;
-  for (const auto& [name, value] : result.calls_alone) document["calls_alone_ms"][name] = value;
-  if (result.peak_bytes_kfac > 0) {
-    document["peak_bytes"] = {{"sgd", result.peak_bytes_sgd}, {"kfac", result.peak_bytes_kfac}};
-  }
-  return document;
 }
 
 }  // namespace spdkfac::bench

@@ -49,6 +49,7 @@ struct StepBenchResult {
 StepBenchResult bench_step(const StepBenchOptions& options, const ProgressListener& progress = {});
 
 std::string to_text(const StepBenchOptions& options, const StepBenchResult& result);
+// A record of experiment `step` (docs/records.md).
 Json to_json(const StepBenchOptions& options, const StepBenchResult& result);
 
 }  // namespace spdkfac::bench

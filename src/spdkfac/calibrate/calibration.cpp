@@ -1,30 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/calibrate/calibration.h"
 
-#include <array>
 #include <chrono>
-#include <ctime>
 
 #include <fmt/format.h>
 
+#include "spdkfac/base/host.h"
 #include "spdkfac/calibrate/computation.h"
 #include "spdkfac/calibrate/contention.h"
 #include "spdkfac/calibrate/grid.h"
 #include "spdkfac/comm/rank_values.h"
+#include "spdkfac/plan/cluster_file.h"
 
 namespace spdkfac {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-std::string now_utc() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text.data();
-}
 
 CollectiveCost& cost_of(CostModel& costs, Operation operation) {
   switch (operation) {
@@ -32,8 +23,6 @@ CollectiveCost& cost_of(CostModel& costs, Operation operation) {
       return costs.reduce;
     case Operation::kBroadcast:
       return costs.broadcast;
-    case Operation::kAllGather:
-      return costs.all_gather;
     default:
       return costs.all_reduce;
   }
@@ -51,7 +40,7 @@ void describe(Calibration& calibration, const CalibrationOptions& options) {
       machine.device);
   if (alone) costs.source += " One rank has no collectives: they cost nothing.";
   auto& provenance = costs.provenance;
-  provenance["date"] = now_utc();
+  provenance["date"] = utc_stamp();
   provenance["hosts"] = std::to_string(machine.host_count());
   provenance["ranks"] = std::to_string(costs.world);
   provenance["device"] = machine.device;

@@ -11,6 +11,7 @@
 
 #include "spdkfac/base/error.h"
 #include "spdkfac/base/hash.h"
+#include "spdkfac/plan/cluster_file.h"
 
 namespace spdkfac {
 namespace {
@@ -58,7 +59,7 @@ std::string read_cache(const fs::path& file, const std::string& key,
     }
     return to_json(costs).dump(1) + "\n";
   } catch (const std::exception& error) {
-    warning = fmt::format("{}; measured anew", error.what());
+    warning = fmt::format("{}; measuring again", error.what());
     return "";
   }
 }

@@ -18,78 +18,49 @@ constexpr std::size_t kFewestSizes = 3;
 constexpr std::int64_t kSmallestTrial = std::int64_t{64} * 1024;
 constexpr std::int64_t kLargestTrial = std::int64_t{1024} * 1024;
 
-struct CollectiveTask {
-  std::int64_t elements = 0;
-  Task task;
-};
+// Memory for the largest size; smaller ones use a part of it. Written, not just asked for:
+// untouched pages would all be the same one.
+at::Tensor make_buffer(std::int64_t elements, c10::Device device) {
+  return at::empty({elements}, at::TensorOptions().dtype(at::kFloat).device(device)).fill_(0);
+}
 
-// Memory for the largest size; smaller ones use a part of it.
-struct Buffers {
-  at::Tensor message;
-  at::Tensor gathered;
-
-  Buffers(std::int64_t elements, c10::Device device) {
-    const auto options = at::TensorOptions().dtype(at::kFloat).device(device);
-    // Written, not just asked for: untouched pages would all be the same one.
-    message = at::empty({elements}, options).fill_(0);
-    gathered = at::empty({elements}, options).fill_(0);
-  }
-};
-
-CollectiveTask make_task(Communicator& communicator, const Buffers& buffers, Operation operation,
-                         std::int64_t size) {
+Task make_task(Communicator& communicator, const at::Tensor& buffer, Operation operation,
+               std::int64_t size) {
   const int ranks = communicator.size();
   const std::string name = fmt::format("{} of {} elements", operation_name(operation), size);
-  const at::Tensor message = buffers.message.narrow(0, 0, size);
-  // Every rank counts alike, for all run the same samples.
+  const at::Tensor message = buffer.narrow(0, 0, size);
+  // Every rank counts alike, because all run the same samples.
   const auto turn = std::make_shared<int>(0);
   switch (operation) {
     case Operation::kAllReduce:
-      return {size, {name, [&communicator, message, name] {
-                       communicator.all_reduce_async(message, name).wait();
-                     }}};
+      return {name, [&communicator, message, name] {
+                communicator.all_reduce_async(message, name).wait();
+              }};
     case Operation::kReduce:
-      return {size, {name, [&communicator, message, name, turn, ranks] {
-                       communicator.reduce_async(message, (*turn)++ % ranks, name).wait();
-                     }}};
+      return {name, [&communicator, message, name, turn, ranks] {
+                communicator.reduce_async(message, (*turn)++ % ranks, name).wait();
+              }};
     case Operation::kBroadcast:
-      return {size, {name, [&communicator, message, name, turn, ranks] {
-                       communicator.broadcast_async(message, (*turn)++ % ranks, name).wait();
-                     }}};
-    case Operation::kAllGather: {
-      const std::int64_t share = std::max<std::int64_t>(1, size / ranks);
-      const at::Tensor own = buffers.message.narrow(0, 0, std::min(share, size));
-      // A tiny message on many ranks needs more than the buffer has.
-      const at::Tensor all = share * ranks <= buffers.gathered.numel()
-                                 ? buffers.gathered.narrow(0, 0, share * ranks)
-                                 : at::empty({share * ranks}, own.options());
-      return {share * ranks,
-              {name, [&communicator, own, all, name, ranks, share] {
-                 communicator.all_gather_async(own, all.view({ranks, share}), name).wait();
-               }}};
-    }
+      return {name, [&communicator, message, name, turn, ranks] {
+                communicator.broadcast_async(message, (*turn)++ % ranks, name).wait();
+              }};
+    case Operation::kAllGather:
     case Operation::kBarrier:
       break;
   }
-  SPDKFAC_CHECK(false, "a barrier has no size");
+  SPDKFAC_CHECK(false, "no plan sends this collective");
 }
 
 // For each size all collectives.
-std::vector<CollectiveTask> make_tasks(Communicator& communicator, const Buffers& buffers,
-                                       const std::vector<std::int64_t>& sizes) {
-  std::vector<CollectiveTask> tasks;
+std::vector<Task> make_tasks(Communicator& communicator, const at::Tensor& buffer,
+                             const std::vector<std::int64_t>& sizes) {
+  std::vector<Task> tasks;
   for (const std::int64_t size : sizes) {
     for (const Operation operation : kCollectives) {
-      tasks.push_back(make_task(communicator, buffers, operation, size));
+      tasks.push_back(make_task(communicator, buffer, operation, size));
     }
   }
   return tasks;
-}
-
-std::vector<Task> tasks_alone(const std::vector<CollectiveTask>& tasks) {
-  std::vector<Task> result;
-  for (const CollectiveTask& task : tasks) result.push_back(task.task);
-  return result;
 }
 
 // Seconds of all collectives of one size, by a line through two measured ones.
@@ -106,9 +77,8 @@ Line try_two_sizes(const Bench& bench, const std::vector<std::int64_t>& sizes) {
   const std::int64_t first = sizes.front();
   const std::int64_t second = std::clamp(sizes.back() / 16, std::min(kSmallestTrial, sizes.back()),
                                          std::min(kLargestTrial, sizes.back()));
-  const Buffers buffers(std::max(first, second), bench.device);
-  const auto times =
-      measure(bench, tasks_alone(make_tasks(bench.communicator, buffers, {first, second})), 1);
+  const at::Tensor buffer = make_buffer(std::max(first, second), bench.device);
+  const auto times = measure(bench, make_tasks(bench.communicator, buffer, {first, second}), 1);
   double at_first = 0;
   double at_second = 0;
   for (std::size_t i = 0; i < kCollectives.size(); ++i) {
@@ -142,15 +112,16 @@ std::size_t CollectiveStage::samples() const {
 }
 
 std::vector<CollectiveTimes> CollectiveStage::measure() const {
-  const Buffers buffers(sizes_.back(), bench_.device);
-  const auto tasks = make_tasks(bench_.communicator, buffers, sizes_);
-  const auto times = spdkfac::measure(bench_, tasks_alone(tasks), repetitions_);
+  const at::Tensor buffer = make_buffer(sizes_.back(), bench_.device);
+  const auto times =
+      spdkfac::measure(bench_, make_tasks(bench_.communicator, buffer, sizes_), repetitions_);
   std::vector<CollectiveTimes> result;
   for (std::size_t i = 0; i < kCollectives.size(); ++i) {
     CollectiveTimes& collective = result.emplace_back();
     collective.operation = kCollectives[i];
-    for (std::size_t k = i; k < tasks.size(); k += kCollectives.size()) {
-      collective.times.push_back({static_cast<double>(tasks[k].elements), times[k]});
+    for (std::size_t k = 0; k < sizes_.size(); ++k) {
+      collective.times.push_back(
+          {static_cast<double>(sizes_[k]), times[k * kCollectives.size() + i]});
     }
   }
   return result;

@@ -11,11 +11,11 @@
 
 namespace spdkfac {
 
+// Those that plans use.
 inline constexpr std::array kCollectives{Operation::kAllReduce, Operation::kReduce,
-                                         Operation::kBroadcast, Operation::kAllGather};
+                                         Operation::kBroadcast};
 
-// Seconds by elements, sizes increasing. The elements of an all-gather are those of its result, so
-// that it is half of an all-reduce of the same size.
+// Seconds by elements, sizes increasing.
 struct CollectiveTimes {
   Operation operation = Operation::kAllReduce;
   std::vector<Measurement> times;

@@ -10,7 +10,7 @@ namespace spdkfac {
 namespace {
 
 // Larger inversions are not tried beforehand, but taken to grow with the cube of the dimension.
-constexpr double kLargestTrial = 512;
+constexpr double kLargestTrialWork = 512;
 // A cubic has four coefficients; one more shows whether it fits.
 constexpr std::size_t kFewestDims = 5;
 // A sample lasts at least this long: far above the microseconds by which ranks leave a barrier
@@ -21,7 +21,7 @@ constexpr double kShortestSharedSample = 40e-3;
 constexpr double kMostCalls = 2000;
 
 bool is_long(const ComputeTask& task) {
-  return task.part == Part::kInverse && task.work > kLargestTrial;
+  return task.part == Part::kInverse && task.work > kLargestTrialWork;
 }
 
 // Whether one more run of the task may follow before finish().

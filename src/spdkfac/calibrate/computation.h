@@ -36,7 +36,7 @@ std::vector<ComputeTask> compute_tasks(Communicator& communicator, c10::Device d
 struct ComputeTimes {
   std::vector<Measurement> inverse;  // seconds by dimension
   ComputeRates rates;
-  Overheads overheads;  // without the rates of computation and messages beside each other
+  Overheads overheads;  // without the rates of computation and messages under each other
 };
 
 // Measures what ranks compute, on all of them at the same time.

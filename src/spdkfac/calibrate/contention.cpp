@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Long beside a time slice of the scheduler, short enough to be repeated.
+// Long compared with a time slice of the scheduler, short enough to be repeated.
 constexpr double kLoopSeconds = 0.2;
 // Several messages in a loop, so that their starts count too.
 constexpr double kMessageSeconds = kLoopSeconds / 4;
@@ -75,7 +75,7 @@ class Messages {
     while (!under_way_.empty() && under_way_.front().work.done()) end_first();
     while (left_ > 0 && !free_.empty()) {
       under_way_.push_back({free_.front(), communicator_.all_reduce_async(
-                                               free_.front(), "calibrate: beside computation")});
+                                               free_.front(), "calibrate: during computation")});
       free_.pop_front();
       --left_;
     }

@@ -38,8 +38,8 @@ class ContentionMeter {
   std::unique_ptr<Impl> impl_;
 };
 
-// What takes `alone` seconds takes `together` seconds when something else goes on beside it for the
-// first `busy` of them: in those, work is done at this rate.
+// What takes `alone` seconds takes `together` seconds when something else goes on at the same time
+// for the first `busy` of them: in those, work is done at this rate.
 double rate_while_busy(Seconds alone, Seconds together, Seconds busy);
 
 }  // namespace spdkfac

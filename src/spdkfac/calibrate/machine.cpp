@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <fstream>
 #include <set>
 #include <thread>
 
@@ -13,7 +12,9 @@
 #include <torch/headeronly/version.h>
 #include <unistd.h>
 
+#include "spdkfac/base/host.h"
 #include "spdkfac/comm/rank_values.h"
+#include "spdkfac/version.h"
 
 namespace spdkfac {
 namespace {
@@ -22,16 +23,6 @@ std::string host_name() {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";
   return name.data();
-}
-
-std::string cpu_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with("model name")) continue;
-    const std::size_t colon = line.find(": ");
-    if (colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "cpu";
 }
 
 // tools/with_link.sh, Open MPI, UCX, NCCL.
@@ -63,7 +54,7 @@ Machine find_machine(Communicator& communicator, c10::Device device) {
   machine.hosts = texts_of_ranks(communicator, device, host_name());
   std::sort(machine.hosts.begin(), machine.hosts.end());
   machine.device = text_of_rank_zero(communicator, device,
-                                     device.is_cpu() ? cpu_name() : cuda_device_name(device));
+                                     device.is_cpu() ? processor_name() : cuda_device_name(device));
   machine.threads =
       std::stoi(text_of_rank_zero(communicator, device, std::to_string(at::get_num_threads())));
   machine.cores = std::stoi(
@@ -73,7 +64,7 @@ Machine find_machine(Communicator& communicator, c10::Device device) {
 }
 
 std::string versions() {
-  return fmt::format("spdkfac {}, torch {}", SPDKFAC_VERSION, TORCH_VERSION);
+  return fmt::format("spdkfac {}, torch {}", SPDKFAC_VERSION_STRING, TORCH_VERSION);
 }
 
 }  // namespace spdkfac

@@ -5,6 +5,7 @@
 
 #include "spdkfac/calibrate/calibration_cache.h"
 #include "spdkfac/comm/rank_values.h"
+#include "spdkfac/plan/cluster_file.h"
 
 namespace spdkfac {
 

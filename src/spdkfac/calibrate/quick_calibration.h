@@ -33,7 +33,8 @@ struct QuickCalibration {
 
 // Cost models for a run without a cluster file, by all ranks together: from a file of rank 0 if
 // these hosts, this number of ranks, device, threads and transport were measured before; otherwise
-// measured in a few seconds, and kept. A cache that cannot be read is measured anew.
+// measured in a few seconds, and kept. A cache that cannot be read is replaced by a new
+// measurement.
 QuickCalibration quick_calibration(Communicator& communicator, c10::Device device,
                                    const QuickCalibrationOptions& options = {});
 

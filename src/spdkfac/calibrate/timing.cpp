@@ -61,11 +61,17 @@ double joined(const std::vector<std::vector<double>>& by_rank, std::size_t sampl
   return mean ? total / static_cast<double>(by_rank.size()) : largest;
 }
 
-std::vector<Seconds> measure_rounds(const Bench& bench, std::span<const Task> tasks, int skipped,
-                                    int repetitions) {
+}  // namespace
+
+void wait_for_device(c10::Device device) {
+  if (device.is_cpu()) return;
+  c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+}
+
+std::vector<Seconds> measure(const Bench& bench, std::span<const Task> tasks, int repetitions) {
   const auto count = static_cast<std::size_t>(repetitions);
   std::vector<double> samples(tasks.size() * count);
-  for (int round = -skipped; round < repetitions; ++round) {
+  for (int round = -1; round < repetitions; ++round) {
     for (const std::size_t i : order_of_round(tasks.size(), round)) {
       const double seconds = sample(bench, tasks[i]);
       if (round >= 0) samples[i * count + static_cast<std::size_t>(round)] = seconds;
@@ -81,21 +87,6 @@ std::vector<Seconds> measure_rounds(const Bench& bench, std::span<const Task> ta
     result.emplace_back(median(std::move(of_task)));
   }
   return result;
-}
-
-}  // namespace
-
-void wait_for_device(c10::Device device) {
-  if (device.is_cpu()) return;
-  c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
-}
-
-std::vector<Seconds> measure(const Bench& bench, std::span<const Task> tasks, int repetitions) {
-  return measure_rounds(bench, tasks, /*skipped=*/1, repetitions);
-}
-
-std::vector<Seconds> measure_once(const Bench& bench, std::span<const Task> tasks) {
-  return measure_rounds(bench, tasks, /*skipped=*/0, 1);
 }
 
 }  // namespace spdkfac

@@ -46,7 +46,4 @@ void wait_for_device(c10::Device device);
 // The result is the median of `repetitions` samples.
 std::vector<Seconds> measure(const Bench& bench, std::span<const Task> tasks, int repetitions);
 
-// One sample of each without a round before, for estimates.
-std::vector<Seconds> measure_once(const Bench& bench, std::span<const Task> tasks);
-
 }  // namespace spdkfac

@@ -9,7 +9,7 @@
 #include "spdkfac/cli/output.h"
 #include "spdkfac/cli/verbs.h"
 #include "spdkfac/report/advice_text.h"
-#include "spdkfac/report/predict.h"
+#include "spdkfac/sim/predict.h"
 
 namespace spdkfac::cli {
 namespace {
@@ -41,17 +41,18 @@ struct AdviseVerb {
   // may vary.
   void predict_all(AdviceReport& report) const {
     const Scenario& s = report.scenario;
-    const std::vector<std::string> names = report::compared_algorithms();
+    const std::vector<std::string> names = compared_algorithms();
     Progress progress("simulating", names.size());
     for (const std::string& name : names) {
       const PlanOptions options = preset(name);
-      report::Predicted one = report::predict(s.model, s.costs, s.world, options, s.intervals);
-      report.algorithms.push_back(one.prediction);
-      if (options == s.options) report.judged = std::move(one);
+      Prediction one = predict(s.model, s.costs, s.world, options, s.intervals);
+      one.result.trace = Trace();  // of many ranks it is large, and nobody looks at it
+      if (options == s.options) report.judged = one;
+      report.algorithms.push_back(std::move(one));
       progress.advance();
     }
     if (report.judged.plan.algorithm.empty()) {
-      report.judged = report::predict(s.model, s.costs, s.world, s.options, s.intervals);
+      report.judged = predict(s.model, s.costs, s.world, s.options, s.intervals);
     }
   }
 

@@ -5,12 +5,15 @@
 
 #include <fmt/format.h>
 
+#include "spdkfac/plan/cluster_file.h"
+#include "spdkfac/report/cost_curves.h"
+#include "spdkfac/report/number_text.h"
 #include "spdkfac/report/table.h"
 
 namespace spdkfac::cli {
 namespace {
 
-std::string ms(Seconds time) { return fmt::format("{:.3f}", 1e3 * time.value()); }
+std::string ms(Seconds time) { return milliseconds(time, 3); }
 
 void add_fit(Table& table, const std::string& what, const std::string& form,
              const std::string& coefficients, const FitQuality& quality, bool chosen) {
@@ -110,29 +113,6 @@ Json fit_json(const Fit<Model>& fit, Json coefficients) {
 }
 
 }  // namespace
-
-Json points_json(const std::vector<Measurement>& measurements) {
-  Json points = Json::array();
-  for (const Measurement& one : measurements) points.push_back({one.size, one.time.value()});
-  return points;
-}
-
-std::string coefficients_text(const CollectiveCost& affine) {
-  return fmt::format("α {:.3f} ms, β {:.3f} ms a million", 1e3 * affine.alpha().value(),
-                     1e9 * affine.beta().value());
-}
-
-std::string coefficients_text(const ExponentialInverse& exponential) {
-  return fmt::format("α {:.3f} ms, β {:.3g}", 1e3 * exponential.alpha, exponential.beta);
-}
-
-std::string coefficients_text(const CubicInverse& cubic) {
-  return fmt::format("{:.2g} {:.2g} {:.2g} {:.2g}", cubic.c0, cubic.c1, cubic.c2, cubic.c3);
-}
-
-std::string coefficients_text(const CostTable& table) {
-  return fmt::format("{} points", table.points().size());
-}
 
 std::string duration_text(Seconds time) {
   constexpr double kMinute = 60;

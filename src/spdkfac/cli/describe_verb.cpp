@@ -11,6 +11,7 @@
 #include "spdkfac/cli/output.h"
 #include "spdkfac/cli/verbs.h"
 #include "spdkfac/models/model.h"
+#include "spdkfac/plan/model_file.h"
 #include "spdkfac/report/layer_table.h"
 #include "spdkfac/runtime/describe.h"
 

@@ -13,10 +13,13 @@
 #include "spdkfac/base/json.h"
 #include "spdkfac/cli/output.h"
 #include "spdkfac/cli/verbs.h"
+#include "spdkfac/plan/cluster_file.h"
 #include "spdkfac/plan/cost_model.h"
 #include "spdkfac/plan/layer_spec.h"
+#include "spdkfac/plan/model_file.h"
 #include "spdkfac/plan/plan_options.h"
 #include "spdkfac/report/layer_table.h"
+#include "spdkfac/report/number_text.h"
 #include "spdkfac/report/table.h"
 
 namespace spdkfac::cli {
@@ -92,7 +95,7 @@ void list_models() {
   print(table.text() + "Elements are those of the upper triangles, which travel.\n");
 }
 
-std::string milliseconds(Seconds time) { return fmt::format("{:.3f}", 1e3 * time.value()); }
+std::string ms(Seconds time) { return milliseconds(time, 3); }
 
 void list_clusters() {
   constexpr std::int64_t kMillion = 1'000'000;
@@ -105,11 +108,9 @@ void list_clusters() {
                {"of 4096 ms"}});
   for (const std::string& name : data_names("clusters")) {
     const CostModel costs = read_cluster(data_file("clusters", name));
-    table.add_row({costs.name, std::to_string(costs.world),
-                   milliseconds(costs.all_reduce.startup()),
-                   milliseconds(costs.all_reduce.time(kMillion)),
-                   milliseconds(costs.broadcast.time(kMillion)),
-                   milliseconds(costs.inverse_time(1024)), milliseconds(costs.inverse_time(4096))});
+    table.add_row({costs.name, std::to_string(costs.world), ms(costs.all_reduce.startup()),
+                   ms(costs.all_reduce.time(kMillion)), ms(costs.broadcast.time(kMillion)),
+                   ms(costs.inverse_time(1024)), ms(costs.inverse_time(4096))});
   }
   print(table.text());
 }
@@ -118,19 +119,18 @@ void show_cluster(const CostModel& costs) {
   std::string text = fmt::format("{}, {} workers\n{}\n\n", costs.name, costs.world, costs.source);
   Table collectives({{"collective", kLeft}, {"1 element ms"}, {"1 K ms"}, {"1 M ms"}, {"64 M ms"}});
   const auto add = [&](const char* name, const CollectiveCost& cost) {
-    collectives.add_row({name, milliseconds(cost.time(1)), milliseconds(cost.time(1000)),
-                         milliseconds(cost.time(1'000'000)), milliseconds(cost.time(64'000'000))});
+    collectives.add_row({name, ms(cost.time(1)), ms(cost.time(1000)), ms(cost.time(1'000'000)),
+                         ms(cost.time(64'000'000))});
   };
   add("all_reduce", costs.all_reduce);
   add("reduce", costs.reduce);
   add("broadcast", costs.broadcast);
-  add("all_gather", costs.all_gather);
   text += collectives.text() + "\n";
   Table inverses({{"dimension"}, {"inverse ms"}, {"broadcast ms"}, {"cheaper", kLeft}});
   for (std::int64_t dim = 64; dim <= 8192; dim *= 2) {
     const Seconds inverse = costs.inverse_time(dim);
     const Seconds broadcast = costs.broadcast.time(packed_elements(dim));
-    inverses.add_row({std::to_string(dim), milliseconds(inverse), milliseconds(broadcast),
+    inverses.add_row({std::to_string(dim), ms(inverse), ms(broadcast),
                       inverse < broadcast ? "invert on every worker" : "invert once and send"});
   }
   text += inverses.text();

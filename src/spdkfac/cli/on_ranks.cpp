@@ -13,8 +13,10 @@
 #include "spdkfac/train/ranks.h"
 
 namespace spdkfac::cli {
+namespace {
 
-void end_all_ranks(const std::exception& error) {
+// Prints what went wrong on this rank and ends all ranks of the job, which could not know of it.
+[[noreturn]] void end_all_ranks(const std::exception& error) {
   const int rank = train::launched_rank();
   fmt::print(stderr, "spdkfac: rank {}: {}\n", rank, error.what());
   std::fflush(stderr);
@@ -24,6 +26,8 @@ void end_all_ranks(const std::exception& error) {
   constexpr int kUsageMistake = 2;
   abort_job(dynamic_cast<const ConfigError*>(&error) ? kUsageMistake : kFailedRun);
 }
+
+}  // namespace
 
 void run_on_ranks(const std::function<void()>& body) {
   try {

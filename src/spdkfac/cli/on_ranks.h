@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <exception>
 #include <functional>
 
 namespace spdkfac::cli {
-
-// Prints what went wrong on this rank and ends all ranks of the job, which could not know of it.
-[[noreturn]] void end_all_ranks(const std::exception& error);
 
 // Runs what may be on several ranks: a rank that fails takes the others along, which would wait for
 // it, and errors of torch are told without their stack.

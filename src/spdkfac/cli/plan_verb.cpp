@@ -7,8 +7,9 @@
 #include "spdkfac/cli/inputs.h"
 #include "spdkfac/cli/output.h"
 #include "spdkfac/cli/verbs.h"
+#include "spdkfac/plan/plan_file.h"
 #include "spdkfac/report/plan_text.h"
-#include "spdkfac/report/predict.h"
+#include "spdkfac/sim/predict.h"
 
 namespace spdkfac::cli {
 namespace {
@@ -30,8 +31,8 @@ struct PlanVerb {
     }
     const CostModel costs = inputs.cluster();
     const int world = inputs.world(costs);
-    const report::Predicted predicted =
-        report::predict(models[0], costs, world, algorithms[0], inputs.intervals());
+    const Prediction predicted =
+        predict(models[0], costs, world, algorithms[0], inputs.intervals());
     if (!out.empty()) write_file_atomically(out, to_json(predicted.plan).dump(1) + "\n");
     if (json) {
       print_json(to_json(predicted.plan));

@@ -10,9 +10,9 @@
 #include "spdkfac/base/data_files.h"
 #include "spdkfac/base/error.h"
 #include "spdkfac/bench/run_bench.h"
+#include "spdkfac/cli/bench_output.h"
 #include "spdkfac/cli/flags.h"
 #include "spdkfac/cli/on_ranks.h"
-#include "spdkfac/cli/output.h"
 #include "spdkfac/cli/verbs.h"
 #include "spdkfac/models/model.h"
 #include "spdkfac/train/ranks.h"
@@ -37,8 +37,7 @@ struct RunBenchFlags {
   std::vector<int> worlds;
   std::string trace;
   bool traces = false;
-  std::string out;
-  bool json = false;
+  RecordFlags record;
 
   bool given(const std::string& flag) const { return verb->get_option(flag)->count() > 0; }
 };
@@ -61,7 +60,7 @@ ModelSpec simulated_model(const RunBenchFlags& flags, const std::string& model) 
 
 std::vector<int> simulated_worlds(const RunBenchFlags& flags, const CostModel& costs) {
   if (!flags.worlds.empty()) return flags.worlds;
-  if (flags.experiment.name != "scaling") return {costs.world};
+  if (flags.experiment.table != RunTable::kScaling) return {costs.world};
   std::vector<int> worlds;
   for (int world = 1; world <= kLargestWorld; world *= 2) worlds.push_back(world);
   return worlds;
@@ -95,18 +94,15 @@ bench::RunBenchResult measured(const RunBenchFlags& flags) {
        flags.models.empty() ? std::vector<std::string>{"resnet50"} : flags.models) {
     options.settings.push_back(setting_of(flags, model));
   }
-  std::optional<Progress> bar;
-  options.progress = {
-      .begin = [&](const std::string& what, std::size_t steps) { bar.emplace(what, steps); },
-      .advance = [&] { bar->advance(); }};
+  ProgressBar bar;
+  options.progress = bar.listener();
   return bench::measure_runs(flags.experiment, options);
 }
 
-// The last one's iteration as it was measured, else as simulated.
+// The iteration of the last run as it was measured, else as forecast.
 void write_trace(const std::string& file, const bench::RunBenchResult& result) {
-  const auto& [predicted, measured] = result.traces.back();
   std::ostringstream text;
-  (measured ? *measured : *predicted).write_perfetto(text);
+  result.runs.back().best().trace.write_perfetto(text);
   write_file_atomically(file, text.str());
 }
 
@@ -117,28 +113,23 @@ void run_bench(RunBenchFlags flags) {
       flags.experiment.variants.push_back(bench::variant_of(algorithm));
     }
   }
-  const bool memory = flags.experiment.name == "memory";
+  const bool memory = flags.experiment.memory;
   if (memory && flags.simulate) {
     throw ConfigError("flags: bench memory measures real ranks; drop --simulate");
   }
   const bench::RunBenchResult result = flags.simulate ? simulated(flags) : measured(flags);
   if (!result.first_rank) return;
-  const Json record = memory ? bench::memory_record(result) : to_json(result, flags.traces);
+  if (!flags.trace.empty()) write_trace(flags.trace, result);
   // Events by the thousand would each take eight lines.
   const int indent = flags.traces ? -1 : 1;
-  if (!flags.out.empty()) write_file_atomically(flags.out, record.dump(indent) + "\n");
-  if (!flags.trace.empty()) write_trace(flags.trace, result);
-  if (flags.json) {
-    print_json(record);
-  } else {
-    print(memory ? bench::memory_text(result) : to_text(result));
-  }
+  write_record(memory ? memory_record(result) : to_json(result, flags.traces),
+               memory ? memory_text(result) : to_text(result), flags.record, indent);
 }
 
 }  // namespace
 
-void add_run_bench(CLI::App& bench, const bench::Experiment& experiment) {
-  CLI::App* verb = bench.add_subcommand(experiment.name, experiment.help);
+void add_run_bench(CLI::App& app, const bench::Experiment& experiment) {
+  CLI::App* verb = app.add_subcommand(experiment.name, experiment.help);
   const auto flags = std::make_shared<RunBenchFlags>();
   flags->verb = verb;
   flags->experiment = experiment;
@@ -164,7 +155,7 @@ void add_run_bench(CLI::App& bench, const bench::Experiment& experiment) {
   verb->add_flag("--simulate", flags->simulate, "Predict for a cluster instead of measuring ranks");
   verb->add_option("--emulate", flags->emulate,
                    "Alone: do the work of one of so many ranks, on the network of the cluster")
-      ->check(CLI::Range(2, 65536));
+      ->check(CLI::Range(2, kMaxWorld));
   auto* cluster = verb->add_option("--cluster", ranks.cluster,
                                    "Of the data; with --simulate, --emulate: paper-64x2080ti");
   verb->add_option("--cluster-file", ranks.cluster_file, "Of 'spdkfac calibrate', instead")
@@ -172,7 +163,7 @@ void add_run_bench(CLI::App& bench, const bench::Experiment& experiment) {
   verb->add_option("--world", flags->worlds, "With --simulate: workers; repeatable")
       ->expected(1)
       ->take_all()
-      ->check(CLI::Range(1, 65536));
+      ->check(CLI::Range(1, kMaxWorld));
   verb->add_flag("--recalibrate", ranks.recalibrate, "Without a cluster: measure the costs anew");
   verb->add_option("--profile-steps", ranks.profile_steps, "Before plans are made again")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1000}));
@@ -180,8 +171,7 @@ void add_run_bench(CLI::App& bench, const bench::Experiment& experiment) {
       ->check(CLI::IsMember({"mpi", "nccl"}));
   verb->add_option("--trace", flags->trace, "Write the last one's iteration for ui.perfetto.dev");
   verb->add_flag("--traces", flags->traces, "Put the events of iterations into the record");
-  verb->add_option("--out", flags->out, "Write the record here, for 'spdkfac report'");
-  verb->add_flag("--json", flags->json, "Print the record");
+  flags->record.add_to(*verb);
   verb->callback([flags] { run_on_ranks([&] { run_bench(*flags); }); });
 }
 

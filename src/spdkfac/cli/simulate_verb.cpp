@@ -7,10 +7,11 @@
 #include <fmt/format.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/base/json.h"
 #include "spdkfac/cli/inputs.h"
 #include "spdkfac/cli/output.h"
 #include "spdkfac/cli/verbs.h"
-#include "spdkfac/report/predict.h"
+#include "spdkfac/report/prediction.h"
 
 namespace spdkfac::cli {
 namespace {
@@ -95,8 +96,7 @@ struct SimulateVerb {
       run_many(models, costs, parse_sweep(sweep),
                inputs.algorithms({"sgd", "d-kfac", "mpd-kfac", "spd-kfac", kAutoAlgorithm}), true);
     } else {
-      const auto otherwise =
-          compare ? report::compared_algorithms() : std::vector<std::string>{"spd-kfac"};
+      const auto otherwise = compare ? compared_algorithms() : std::vector<std::string>{"spd-kfac"};
       run_many(models, costs, {inputs.world(costs)}, inputs.algorithms(otherwise), false);
     }
   }
@@ -139,9 +139,9 @@ struct SimulateVerb {
     }
     Plan given = read_plan(plan);
     validate_against(given, models[0], plan);
-    const report::Predicted one = report::predict(models[0], costs, std::move(given), simulation());
-    write_trace(one.trace);
-    show({one.prediction}, false);
+    const Prediction one = predict(models[0], costs, std::move(given), simulation());
+    write_trace(one.result.trace);
+    show({one}, false);
   }
 
   void run_many(const std::vector<ModelSpec>& models, const CostModel& costs,
@@ -162,10 +162,10 @@ struct SimulateVerb {
         std::vector<Prediction>& predictions = by_model.emplace_back();
         for (const int world : worlds) {
           for (const PlanOptions& algorithm : algorithms) {
-            const report::Predicted one =
-                report::predict(model, costs, world, algorithm, intervals, options);
-            write_trace(one.trace);
-            predictions.push_back(one.prediction);
+            Prediction one = predict(model, costs, world, algorithm, intervals, options);
+            write_trace(one.result.trace);
+            one.result.trace = Trace();  // those of a sweep would fill the memory
+            predictions.push_back(std::move(one));
             progress.advance();
           }
         }

@@ -10,8 +10,8 @@
 
 #include "spdkfac/base/error.h"
 #include "spdkfac/bench/step_bench.h"
+#include "spdkfac/cli/bench_output.h"
 #include "spdkfac/cli/flags.h"
-#include "spdkfac/cli/output.h"
 #include "spdkfac/cli/verbs.h"
 #include "spdkfac/models/model.h"
 
@@ -23,8 +23,7 @@ struct StepBenchFlags {
   std::optional<std::string> input;
   std::optional<std::int64_t> batch;
   std::string precision = "fp32";
-  std::string out;
-  bool json = false;
+  RecordFlags record;
 };
 
 void run_step_bench(const StepBenchFlags& flags) {
@@ -42,11 +41,8 @@ void run_step_bench(const StepBenchFlags& flags) {
   options.setting.autocast = options.precision == Precision::kBf16;
   bench::StepBenchResult result;
   try {
-    std::optional<Progress> bar;
-    result = bench::bench_step(
-        options,
-        {.begin = [&](const std::string& what, std::size_t count) { bar.emplace(what, count); },
-         .advance = [&] { bar->advance(); }});
+    ProgressBar bar;
+    result = bench::bench_step(options, bar.listener());
   } catch (const c10::Error& error) {
     throw Error(fmt::format("torch: {}", error.what_without_backtrace()));
   }
@@ -55,18 +51,13 @@ void run_step_bench(const StepBenchFlags& flags) {
     result.last.write_perfetto(text);
     write_file_atomically(options.profile, text.str());
   }
-  if (!flags.out.empty()) write_file_atomically(flags.out, to_json(options, result).dump(1) + "\n");
-  if (flags.json) {
-    print_json(to_json(options, result));
-  } else {
-    print(to_text(options, result));
-  }
+  write_record(to_json(options, result), to_text(options, result), flags.record);
 }
 
 }  // namespace
 
-void add_step_bench(CLI::App& bench) {
-  CLI::App* verb = bench.add_subcommand("step", "One training step: SGD beside K-FAC");
+void add_step_bench(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("step", "One training step with SGD and with K-FAC");
   const auto flags = std::make_shared<StepBenchFlags>();
   bench::StepBenchOptions& options = flags->options;
   bench::BenchSetting& setting = options.setting;
@@ -88,15 +79,14 @@ void add_step_bench(CLI::App& bench) {
       ->check(CLI::Range(1, 1000));
   verb->add_option("--profile", options.profile,
                    "Also write the trace of the last K-FAC step, for Perfetto");
-  verb->add_option("--threads", setting.threads, "Of the CPU; default: torch's choice")
+  verb->add_option("--threads", setting.threads, "CPU threads (default: torch's)")
       ->check(CLI::Range(1, 4096));
   verb->add_option("--steps", setting.steps, "Measured steps of each variant; default 20")
       ->check(steps);
   verb->add_option("--warmup", options.warmup, "Steps before; default 3")->check(steps);
   verb->add_option("--factor-interval", options.kfac.factor_interval, "Default 1")->check(steps);
   verb->add_option("--inverse-interval", options.kfac.inverse_interval, "Default 1")->check(steps);
-  verb->add_option("--out", flags->out, "Also write all samples to this file, as JSON");
-  verb->add_flag("--json", flags->json, "Print all samples as JSON");
+  flags->record.add_to(*verb);
   verb->callback([flags] { run_step_bench(*flags); });
 }
 

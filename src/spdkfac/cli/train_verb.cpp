@@ -16,7 +16,6 @@
 #include "spdkfac/cli/output.h"
 #include "spdkfac/cli/train_output.h"
 #include "spdkfac/cli/verbs.h"
-#include "spdkfac/comm/mpi.h"
 #include "spdkfac/models/model.h"
 #include "spdkfac/plan/plan_options.h"
 #include "spdkfac/train/ranks.h"
@@ -268,19 +267,12 @@ train::TrainResult TrainVerb::train_with_clear_errors() const {
         fmt::format("train: the device's memory is full ({}); lower --batch, --width or "
                     "--patch-memory",
                     error.what_without_backtrace()));
-  } catch (const c10::Error& error) {
-    throw Error(fmt::format("torch: {}", error.what_without_backtrace()));
   }
 }
 
 void TrainVerb::run() const {
   train::TrainResult result;
-  try {
-    result = train_with_clear_errors();
-  } catch (const std::exception& error) {
-    if (launched_by_mpi()) end_all_ranks(error);
-    throw;
-  }
+  run_on_ranks([&] { result = train_with_clear_errors(); });
   if (options.json && result.first_rank) print_json(result.summary);
   constexpr int kSignalExit = 128;
   if (result.signal != 0) std::exit(kSignalExit + result.signal);

@@ -24,11 +24,11 @@ using RankFunction = std::function<void(const std::shared_ptr<Communicator>& com
 // joined are completed even if no rank waits for them. The communicators end with run_ranks().
 //
 // Each thread starts with torch's defaults: gradients are on, and guards and captures of the
-// calling thread do not apply. Models, optimizers and Preconditioners belong to one rank each;
-// create them inside `function`. torch's default random generator is shared by all threads: seeding
-// it and drawing from it in several ranks gives other numbers in every run, so pass tensors or
-// generators in. Every thread has its own pool of at::get_num_threads() threads; call
-// at::set_num_threads(1) before run_ranks() unless there are cores for all of them.
+// calling thread do not apply. Give each rank its own model, optimizer and Preconditioner. All
+// threads share torch's default random generator, so a rank that seeds it or draws from it disturbs
+// the others: initialise models before run_ranks(), and use a generator per rank inside. Every
+// thread has its own pool of at::get_num_threads() threads; call at::set_num_threads(1) before
+// run_ranks() unless there are cores for all of them.
 void run_ranks(int size, const RankFunction& function, const CommOptions& options = {});
 
 }  // namespace spdkfac

@@ -12,16 +12,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kClasses = 10;
+constexpr std::int64_t kCifarClasses = 10;
 constexpr std::int64_t kPixels = 3 * 32 * 32;
 constexpr std::int64_t kRecord = 1 + kPixels;  // label, then red, green and blue planes
-constexpr const char* kRemedy = "--data-dir must hold the files of cifar-10-binary.tar.gz";
+constexpr const char* kCifarRemedy = "--data-dir must hold the files of cifar-10-binary.tar.gz";
 
 // [n, 3073]
 at::Tensor read_records(const fs::path& path) {
-  std::vector<std::uint8_t> bytes = read_bytes(path, kRemedy);
+  std::vector<std::uint8_t> bytes = read_bytes(path, kCifarRemedy);
   const auto fail = [&](const std::string& what) {
-    throw ConfigError(fmt::format("{}: {}; {}", path.string(), what, kRemedy));
+    throw ConfigError(fmt::format("{}: {}; {}", path.string(), what, kCifarRemedy));
   };
   const auto size = static_cast<std::int64_t>(bytes.size());
   if (size == 0) fail("the file is empty");
@@ -30,8 +30,9 @@ at::Tensor read_records(const fs::path& path) {
   }
   for (std::int64_t i = 0; i < size / kRecord; ++i) {
     const int label = bytes[static_cast<std::size_t>(i * kRecord)];
-    if (label >= kClasses) {
-      fail(fmt::format("label {} of image {} is out of range (0 to {})", label, i, kClasses - 1));
+    if (label >= kCifarClasses) {
+      fail(fmt::format("label {} of image {} is out of range (0 to {})", label, i,
+                       kCifarClasses - 1));
     }
   }
   return at::from_blob(bytes.data(), {size / kRecord, kRecord}, at::kByte).clone();
@@ -55,7 +56,7 @@ Dataset load_cifar10(Split split, const fs::path& folder) {
     if (parts.back().size(0) != parts.front().size(0)) {
       throw ConfigError(fmt::format("{}: has {} images, but {} has {}; {}", (place / name).string(),
                                     parts.back().size(0), names.front(), parts.front().size(0),
-                                    kRemedy));
+                                    kCifarRemedy));
     }
   }
   const at::Tensor records = at::cat(parts);
@@ -64,7 +65,7 @@ Dataset load_cifar10(Split split, const fs::path& folder) {
   data.split = split;
   data.size = records.size(0);
   data.shape = {3, 32, 32};
-  data.classes = kClasses;
+  data.classes = kCifarClasses;
   // Of the training split, over all its pixels.
   data.mean = {0.4914, 0.4822, 0.4465};
   data.deviation = {0.2470, 0.2435, 0.2616};

@@ -11,8 +11,8 @@ namespace spdkfac {
 namespace {
 
 constexpr std::int64_t kSide = 28;
-constexpr std::int64_t kClasses = 10;
-constexpr const char* kRemedy = "apt-get install dataset-fashion-mnist, or pass --data-dir";
+constexpr std::int64_t kFashionClasses = 10;
+constexpr const char* kFashionRemedy = "apt-get install dataset-fashion-mnist, or pass --data-dir";
 
 }  // namespace
 
@@ -20,10 +20,10 @@ Dataset load_fashion_mnist(Split split, const std::filesystem::path& folder) {
   const std::string prefix = split == Split::kTrain ? "train" : "t10k";
   const std::filesystem::path images_path = folder / (prefix + "-images-idx3-ubyte");
   const std::filesystem::path labels_path = folder / (prefix + "-labels-idx1-ubyte");
-  const IdxFile images = read_idx(images_path, 3, kRemedy);
-  const IdxFile labels = read_idx(labels_path, 1, kRemedy);
+  const IdxFile images = read_idx(images_path, 3, kFashionRemedy);
+  const IdxFile labels = read_idx(labels_path, 1, kFashionRemedy);
   const auto fail = [](const std::filesystem::path& path, const std::string& what) {
-    throw ConfigError(fmt::format("{}: {}; {}", path.string(), what, kRemedy));
+    throw ConfigError(fmt::format("{}: {}; {}", path.string(), what, kFashionRemedy));
   };
   if (images.sizes[1] != kSide || images.sizes[2] != kSide) {
     fail(images_path, fmt::format("has images of {}x{} (expected {}x{})", images.sizes[1],
@@ -35,9 +35,9 @@ Dataset load_fashion_mnist(Split split, const std::filesystem::path& folder) {
     fail(labels_path, fmt::format("has {} labels for {} images", labels.sizes[0], count));
   }
   for (std::size_t i = 0; i < labels.values.size(); ++i) {
-    if (labels.values[i] >= kClasses) {
+    if (labels.values[i] >= kFashionClasses) {
       fail(labels_path, fmt::format("label {} of image {} is out of range (0 to {})",
-                                    labels.values[i], i, kClasses - 1));
+                                    labels.values[i], i, kFashionClasses - 1));
     }
   }
   Dataset data;
@@ -45,7 +45,7 @@ Dataset load_fashion_mnist(Split split, const std::filesystem::path& folder) {
   data.split = split;
   data.size = count;
   data.shape = {1, kSide, kSide};
-  data.classes = kClasses;
+  data.classes = kFashionClasses;
   // Of the training split of Fashion-MNIST.
   data.mean = {0.2860};
   data.deviation = {0.3530};

@@ -15,7 +15,7 @@ namespace spdkfac {
 namespace {
 
 // Elements that are worth a thread of their own.
-constexpr std::int64_t kGrain = 1 << 14;
+constexpr std::int64_t kPatchGrain = 1 << 14;
 
 // Part of an output axis whose inputs lie inside the image, for one place of the kernel.
 struct Inside {
@@ -87,7 +87,7 @@ void copy_on_cpu(const at::Tensor& examples, const ConvGeometry& conv, const Pat
       }
     }
   };
-  const std::int64_t grain = kGrain / std::max<std::int64_t>(1, patches.size(2));
+  const std::int64_t grain = kPatchGrain / std::max<std::int64_t>(1, patches.size(2));
   at::parallel_for(0, patches.size(0) * group_rows, std::max<std::int64_t>(1, grain),
                    [&](std::int64_t begin, std::int64_t end) {
                      for (std::int64_t index = begin; index < end; ++index) copy_one(index);

@@ -15,7 +15,7 @@ namespace spdkfac {
 namespace {
 
 // Elements that are worth a thread of their own.
-constexpr std::int64_t kGrain = 1 << 15;
+constexpr std::int64_t kAverageGrain = 1 << 15;
 
 // Where the row of an upper triangle begins, with its diagonal element: in a matrix of dim rows, or
 // in packed triangles.
@@ -56,7 +56,7 @@ void blend(const at::Tensor& mean, const Scalar* sum, const RowStart& start, Sca
   };
   // A long row goes with a short one, so that threads get equal shares.
   const std::int64_t pairs = (dim + 1) / 2;
-  at::parallel_for(0, mean.size(0) * pairs, kGrain / dim + 1,
+  at::parallel_for(0, mean.size(0) * pairs, kAverageGrain / dim + 1,
                    [&](std::int64_t begin, std::int64_t end) {
                      for (std::int64_t index = begin; index < end; ++index) {
                        const std::int64_t row = index % pairs;

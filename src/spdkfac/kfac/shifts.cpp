@@ -17,7 +17,7 @@ namespace spdkfac {
 namespace {
 
 // Elements that are worth a thread of their own.
-constexpr std::int64_t kGrain = 1 << 13;
+constexpr std::int64_t kShiftGrain = 1 << 13;
 
 using Pair = std::array<std::int64_t, 2>;
 
@@ -132,16 +132,17 @@ void assemble_on_cpu(const ShiftAssembly<Scalar>& from, Scalar scale, Scalar kee
                      const at::Tensor& sum) {
   Scalar* const values = sum.mutable_data_ptr<Scalar>();
   const std::int64_t stride = sum.stride(0);
-  at::parallel_for(0, from.dim, kGrain / from.dim + 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      for (std::int64_t column = row; column < from.dim; ++column) {
-        const Scalar value = scale * shifted_element(from, static_cast<std::int32_t>(row),
-                                                     static_cast<std::int32_t>(column));
-        Scalar& to = values[row * stride + column];
-        to = keep == 0 ? value : to + value;
-      }
-    }
-  });
+  at::parallel_for(
+      0, from.dim, kShiftGrain / from.dim + 1, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+          for (std::int64_t column = row; column < from.dim; ++column) {
+            const Scalar value = scale * shifted_element(from, static_cast<std::int32_t>(row),
+                                                         static_cast<std::int32_t>(column));
+            Scalar& to = values[row * stride + column];
+            to = keep == 0 ? value : to + value;
+          }
+        }
+      });
 }
 
 }  // namespace

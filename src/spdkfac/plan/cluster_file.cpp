@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The JSON side of CostModel.
-#include <fmt/format.h>
+#include "spdkfac/plan/cluster_file.h"
 
-#include "spdkfac/plan/cost_model.h"
+#include <fmt/format.h>
 
 namespace spdkfac {
 namespace {
 
-constexpr const char* kFormat = "spdkfac.cluster/1";
+constexpr const char* kClusterFormat = "spdkfac.cluster/1";
 // A day: longer single operations are a unit mistake, and keep sums of times finite.
-constexpr double kMaxSeconds = 86400;
+constexpr double kMaxClusterSeconds = 86400;
 // In flops per second: below any machine and above all of them together.
 constexpr double kMinRate = 1;
 constexpr double kMaxRate = 1e24;
@@ -19,7 +18,7 @@ const std::vector<std::string> kTaskOrderNames = {"factors_between_passes",
                                                   "factors_around_passes"};
 const std::vector<std::string> kInverseNames = {"exponential", "power", "cubic", "table"};
 
-double seconds(const JsonValue& value) { return value.number(0, kMaxSeconds); }
+double seconds(const JsonValue& value) { return value.number(0, kMaxClusterSeconds); }
 
 Seconds optional_seconds(JsonObject& object, const std::string& key) {
   const auto value = object.optional(key);
@@ -80,7 +79,7 @@ InverseCost parse_inverse(const JsonValue& value) {
                           .exponent = object.required("exponent").number(0, 4)};
       break;
     case 2:
-      cost = CubicInverse{.c0 = object.required("c0").number(0, kMaxSeconds),
+      cost = CubicInverse{.c0 = object.required("c0").number(0, kMaxClusterSeconds),
                           .c1 = object.required("c1").number(0, 1),
                           .c2 = object.required("c2").number(0, 1),
                           .c3 = object.required("c3").number(0, 1)};
@@ -165,7 +164,7 @@ Json inverse_json(const InverseCost& cost) {
 
 CostModel parse_cluster(const Json& document, const std::string& where) {
   JsonObject object{JsonValue(document, where)};
-  object.expect_format(kFormat);
+  object.expect_format(kClusterFormat);
   CostModel costs;
   costs.name = parse_name(object.required("name"));
   costs.world = static_cast<int>(object.required("world").integer(1, kMaxWorld));
@@ -174,7 +173,8 @@ CostModel parse_cluster(const Json& document, const std::string& where) {
   costs.all_reduce = parse_collective(collectives.required("all_reduce"));
   costs.broadcast = parse_collective(collectives.required("broadcast"));
   costs.reduce = parse_collective(collectives.required("reduce"));
-  costs.all_gather = parse_collective(collectives.required("all_gather"));
+  // Files of earlier versions have it; no plan sends an all-gather.
+  if (const auto unused = collectives.optional("all_gather")) parse_collective(*unused);
   collectives.finish();
   costs.inverse = parse_inverse(object.required("inverse"));
   if (const auto compute = object.optional("compute")) costs.compute = parse_rates(*compute);
@@ -210,15 +210,14 @@ CostModel read_cluster(const std::filesystem::path& path) {
 }
 
 Json to_json(const CostModel& costs) {
-  Json result = {{"format", kFormat},
+  Json result = {{"format", kClusterFormat},
                  {"name", costs.name},
                  {"world", costs.world},
                  {"source", costs.source},
                  {"collectives",
                   {{"all_reduce", collective_json(costs.all_reduce)},
                    {"reduce", collective_json(costs.reduce)},
-                   {"broadcast", collective_json(costs.broadcast)},
-                   {"all_gather", collective_json(costs.all_gather)}}},
+                   {"broadcast", collective_json(costs.broadcast)}}},
                  {"inverse", inverse_json(costs.inverse)}};
   if (costs.compute) {
     result["compute"] = {{"forward", costs.compute->forward.value()},

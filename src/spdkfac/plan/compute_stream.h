@@ -20,7 +20,7 @@ struct StreamTask {
   Seconds duration;
 };
 
-// What a worker computes, in order, up to the end of the backward pass and of the factors, and
+// What a rank computes, in order, up to the end of the backward pass and of the factors, and
 // after which task each tensor may leave. Planner and simulator both follow it.
 struct ComputeStream {
   std::vector<StreamTask> tasks;

@@ -138,19 +138,18 @@ CostModel CostModel::for_world(int new_world) const {
   CostModel result = *this;
   result.world = new_world;
   if (new_world == 1) {
-    result.all_reduce = result.reduce = result.broadcast = result.all_gather = CollectiveCost();
+    result.all_reduce = result.reduce = result.broadcast = CollectiveCost();
     return result;
   }
   if (world == 1) {
     throw ConfigError(fmt::format(
-        "cluster {}: its costs are for one worker and cannot be scaled to {}; use a cluster file "
-        "measured with at least 2 workers",
+        "cluster {}: its costs are for one rank and cannot be scaled to {}; use a cluster file "
+        "measured with at least 2 ranks",
         name, new_world));
   }
   const double alpha = alpha_factor(alpha_scaling, world, new_world);
   const double beta = ring_share(new_world) / ring_share(world);
-  for (CollectiveCost* cost :
-       {&result.all_reduce, &result.reduce, &result.broadcast, &result.all_gather}) {
+  for (CollectiveCost* cost : {&result.all_reduce, &result.reduce, &result.broadcast}) {
     *cost = cost->scaled(alpha, beta);
   }
   return result;

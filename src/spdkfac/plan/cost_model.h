@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "spdkfac/base/factor_side.h"
-#include "spdkfac/base/json.h"
 #include "spdkfac/base/units.h"
 #include "spdkfac/plan/layer_spec.h"
 
@@ -44,7 +43,7 @@ class CollectiveCost {
   }
   // The start-up time α that a message saves by joining another; a table's first entry.
   Seconds startup() const { return table_ ? table_->points().front().second : alpha_; }
-  // Start-up and transfer scaled apart, as on another number of workers or another network.
+  // Start-up and transfer scaled apart, as on another number of ranks or another network.
   CollectiveCost scaled(double alpha_factor, double beta_factor,
                         double per_tensor_factor = 1) const;
 
@@ -94,7 +93,7 @@ struct Overheads {
   Seconds unpack_per_element;
   double compute_rate_under_communication = 1;
   double communication_rate_under_computation = 1;
-  // Factors are unpacked beside the messages that still travel; otherwise when all have arrived.
+  // Factors are unpacked while later messages still travel; otherwise when all have arrived.
   bool unpack_on_arrival = false;
 };
 
@@ -111,7 +110,6 @@ struct CostModel {
   CollectiveCost all_reduce;
   CollectiveCost reduce;
   CollectiveCost broadcast;
-  CollectiveCost all_gather;
   InverseCost inverse = CubicInverse{};
   std::optional<ComputeRates> compute;
   std::map<std::string, MeasuredTotals> models;
@@ -119,26 +117,23 @@ struct CostModel {
   TaskOrder task_order = TaskOrder::kFactorsBetweenPasses;
   AlphaScaling alpha_scaling = AlphaScaling::kLog;
   std::optional<std::int64_t> nct_below;
-  // 32-bit words of a factor's element in a message. Not in files: only advice asks what less does.
-  double factor_width = 1;
   std::string source;
   std::map<std::string, std::string> provenance;
 
   Seconds inverse_time(std::int64_t dim) const { return spdkfac::inverse_time(inverse, dim); }
 
-  // The same cluster with another number of workers: α as alpha_scaling says, β ∝ (P−1)/P.
-  // One worker communicates for nothing. A cluster file for one worker cannot be scaled up.
+  // The same cluster with another number of ranks: α as alpha_scaling says, β ∝ (P−1)/P.
+  // Communication is free on one rank. A cluster file for one rank cannot be scaled up.
   CostModel for_world(int new_world) const;
 };
 
-CostModel parse_cluster(const Json& document, const std::string& where);
+// Reads a cluster file; anything unexpected is a ConfigError with the field's path.
 CostModel read_cluster(const std::filesystem::path& path);
-Json to_json(const CostModel& costs);
 
 // As measured with the layer, or else by the cluster's cost of its dimension.
 Seconds inverse_time(const LayerSpec& layer, FactorSide side, const CostModel& costs);
 
-// Seconds of each layer's parts for the whole batch on one worker.
+// Seconds of each layer's parts for the whole batch on one rank.
 struct LayerCosts {
   Seconds forward;
   Seconds backward;

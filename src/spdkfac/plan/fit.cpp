@@ -122,14 +122,13 @@ std::vector<double> fit_polynomial(std::span<const Measurement> measurements, st
   return best;
 }
 
-// log(time) = x0 + x1·feature(size)
-std::pair<double, double> fit_logarithm(std::span<const Measurement> measurements,
-                                        double (*feature)(double)) {
+// log(time) = x0 + x1·size, returned as e^{x0} and x1.
+std::pair<double, double> fit_logarithm(std::span<const Measurement> measurements) {
   std::vector<Column> columns(2);
   Column target;
   for (const Measurement& m : measurements) {
     columns[0].push_back(1);
-    columns[1].push_back(feature(m.size));
+    columns[1].push_back(m.size);
     target.push_back(std::log(m.time.value()));
   }
   const auto x = least_squares(columns, target);
@@ -152,20 +151,9 @@ Fit<CollectiveCost> fit_collective(std::span<const Measurement> measurements) {
                             [&](double size) { return model.alpha() + model.beta() * size; })};
 }
 
-Fit<PowerInverse> fit_power(std::span<const Measurement> measurements) {
-  check(measurements, 2, "a power");
-  for (const Measurement& m : measurements) {
-    if (m.size <= 0) throw ConfigError("fit: a power needs sizes above 0 (got 0); drop that size");
-  }
-  const auto [coefficient, exponent] =
-      fit_logarithm(measurements, [](double size) { return std::log(size); });
-  const PowerInverse model{coefficient, exponent};
-  return {model, inverse_quality(measurements, model)};
-}
-
 Fit<ExponentialInverse> fit_exponential(std::span<const Measurement> measurements) {
   check(measurements, 2, "an exponential");
-  const auto [alpha, beta] = fit_logarithm(measurements, [](double size) { return size; });
+  const auto [alpha, beta] = fit_logarithm(measurements);
   const ExponentialInverse model{alpha, beta};
   return {model, inverse_quality(measurements, model)};
 }

@@ -33,7 +33,6 @@ struct Fit {
 // otherwise a ConfigError says what is missing. Coefficients of the collective and of the cubic
 // are never negative: where the best one would be, it is 0 and the others are fitted without it.
 Fit<CollectiveCost> fit_collective(std::span<const Measurement> measurements);
-Fit<PowerInverse> fit_power(std::span<const Measurement> measurements);  // in logarithms
 Fit<ExponentialInverse> fit_exponential(
     std::span<const Measurement> measurements);  // in logarithms
 Fit<CubicInverse> fit_cubic(std::span<const Measurement> measurements);

@@ -58,7 +58,7 @@ Transfer next_message(std::span<const FusionItem> items, std::size_t first, cons
 // messages: F(i) = min over j<i of max(F(j), r_i) + t(S_i − S_j). Where computation slows under
 // communication, r_i moves by the time that the channel was busy before, so ways that finish later
 // but keep the channel free are carried along; more than 320 items are then planned in pairs of
-// neighbours (or more). Messages are taken at full speed, whatever is computed beside them. Of
+// neighbours (or more). Messages are taken at full speed, whatever is computed meanwhile. Of
 // equal ends the one with less time on the channel.
 // Ready times, those at full speed, must not decrease.
 std::vector<MessageRange> fuse(std::span<const FusionItem> items, const FusionRule& rule,

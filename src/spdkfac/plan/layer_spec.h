@@ -7,12 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "spdkfac/base/json.h"
 #include "spdkfac/base/units.h"
 
 namespace spdkfac {
 
-// The most workers that files and flags may name: far more than clusters have, few enough that the
+// The most ranks that files and flags may name: far more than clusters have, few enough that the
 // trace of every rank fits into memory.
 constexpr int kMaxWorld = 16384;
 
@@ -74,12 +73,8 @@ struct ModelSpec {
   std::vector<LayerSpec> layers;
 };
 
-// A name as messages and tables can show it: a non-empty string without control characters.
-std::string parse_name(const JsonValue& value);
-
-// The layer table of docs/formats.md; anything unexpected is a ConfigError with the field's path.
-ModelSpec parse_model(const Json& document, const std::string& where);
+// Reads a layer table (docs/formats.md); anything unexpected is a ConfigError with the field's
+// path.
 ModelSpec read_model(const std::filesystem::path& path);
-Json to_json(const ModelSpec& model);
 
 }  // namespace spdkfac

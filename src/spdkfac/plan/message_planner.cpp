@@ -2,7 +2,6 @@
 #include "spdkfac/plan/message_planner.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "spdkfac/plan/fusion_planner.h"
@@ -83,11 +82,7 @@ class MessagePlanner {
 
   void add(Queue& queue, TensorKind kind, std::size_t layer, const Route& route,
            Seconds ready) const {
-    MemberSize size = member_size(model_.layers[layer], kind);
-    if (kind != TensorKind::kGradient && costs_.factor_width != 1) {
-      const double words = static_cast<double>(size.elements) * costs_.factor_width;
-      size.elements = static_cast<std::int64_t>(std::ceil(words));
-    }
+    const MemberSize size = member_size(model_.layers[layer], kind);
     queue.members.push_back({kind, static_cast<int>(layer)});
     queue.fusion.items.push_back({ready, size.elements, size.tensors, route});
   }
@@ -156,8 +151,8 @@ std::vector<Message> plan_messages(const ModelSpec& model, const ComputeStream& 
   return MessagePlanner(model, stream, costs, options, factors).messages();
 }
 
-std::optional<Message> trace_message(const PlanOptions& options,
-                                     std::span<const FactorPlacement> factors) {
+std::optional<Message> diagonal_means_message(const PlanOptions& options,
+                                              std::span<const FactorPlacement> factors) {
   if (options.factor_reduce != FactorReduce::kOwner) return std::nullopt;
   std::map<int, std::optional<int>> owner_of_a;
   std::map<int, std::optional<int>> owner_of_g;
@@ -167,7 +162,7 @@ std::optional<Message> trace_message(const PlanOptions& options,
   Message message;
   for (const auto& [layer, owner] : owner_of_a) {
     if (owner == owner_of_g[layer]) continue;  // who inverts one of them holds both
-    message.members.push_back({TensorKind::kTrace, layer});
+    message.members.push_back({TensorKind::kDiagonalMeans, layer});
     message.elements += 2;
   }
   if (message.members.empty()) return std::nullopt;

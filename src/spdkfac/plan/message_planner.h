@@ -12,15 +12,16 @@
 namespace spdkfac {
 
 // Which tensors share a message, in launch order, for a step whose factors are placed already.
-// Ready times are those of the stream running at full speed. Gradients fuse by threshold beside
-// any rule for factors but kOptimal, which plans all tensors in one sequence.
+// Ready times are those of the stream running at full speed. Gradients fuse by threshold
+// whatever the rule for factors, except kOptimal, which plans all tensors in one sequence.
 std::vector<Message> plan_messages(const ModelSpec& model, const ComputeStream& stream,
                                    const CostModel& costs, const PlanOptions& options,
                                    std::span<const FactorPlacement> factors);
 
-// `pi` damping needs both traces of a layer. Where factors are reduced to owners that send
-// inverses, nobody may hold both, so the traces travel in this message before the inversions.
-std::optional<Message> trace_message(const PlanOptions& options,
-                                     std::span<const FactorPlacement> factors);
+// `pi` damping needs the mean of the diagonals of both factors of a layer. Where factors are
+// reduced to owners that send inverses, nobody may hold both, so the means travel in this message
+// before the inversions.
+std::optional<Message> diagonal_means_message(const PlanOptions& options,
+                                              std::span<const FactorPlacement> factors);
 
 }  // namespace spdkfac

@@ -35,7 +35,7 @@ std::optional<std::vector<int>> fill_blocks(std::span<const PlacementItem> items
 }  // namespace
 
 Owners place_sequential(std::size_t items, int world) {
-  SPDKFAC_CHECK(world >= 1, "no workers");
+  SPDKFAC_CHECK(world >= 1, "no ranks");
   Owners owners(items);
   for (std::size_t i = 0; i < items; ++i) {
     owners[i] = static_cast<int>(i % static_cast<std::size_t>(world));
@@ -44,27 +44,27 @@ Owners place_sequential(std::size_t items, int world) {
 }
 
 Owners place_heaviest_first(std::span<const PlacementItem> items, int world) {
-  SPDKFAC_CHECK(world >= 1, "no workers");
+  SPDKFAC_CHECK(world >= 1, "no ranks");
   std::vector<std::size_t> order(items.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return items[a].weight > items[b].weight; });
   using Load = std::pair<double, int>;  // load, rank
-  std::priority_queue<Load, std::vector<Load>, std::greater<>> workers;
-  for (int rank = 0; rank < world; ++rank) workers.emplace(0.0, rank);
+  std::priority_queue<Load, std::vector<Load>, std::greater<>> ranks;
+  for (int rank = 0; rank < world; ++rank) ranks.emplace(0.0, rank);
   Owners owners(items.size());
   for (const std::size_t i : order) {
     if (items[i].replicate) continue;
-    const auto [load, rank] = workers.top();
-    workers.pop();
+    const auto [load, rank] = ranks.top();
+    ranks.pop();
     owners[i] = rank;
-    workers.emplace(load + items[i].weight, rank);
+    ranks.emplace(load + items[i].weight, rank);
   }
   return owners;
 }
 
 Owners place_blocks(std::span<const PlacementItem> items, int world, int blocks) {
-  SPDKFAC_CHECK(world >= 1 && blocks >= 1, "no workers");
+  SPDKFAC_CHECK(world >= 1 && blocks >= 1, "no ranks");
   blocks = std::min(blocks, world);
   double low = 0;
   double high = 0;

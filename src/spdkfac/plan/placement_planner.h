@@ -10,22 +10,22 @@ namespace spdkfac {
 // One tensor (or layer) to be inverted somewhere.
 struct PlacementItem {
   double weight = 0;       // what balances: dimension, its square, or modelled seconds
-  bool replicate = false;  // NCT: inverted on every worker
+  bool replicate = false;  // NCT: inverted on every rank
 };
 
-// Owner of each item; nullopt: every worker.
+// Owner of each item; nullopt: every rank.
 using Owners = std::vector<std::optional<int>>;
 
-// The i-th item goes to worker i mod world; nothing is replicated (the paper's Seq-Dist).
+// The i-th item goes to rank i mod world; nothing is replicated (the paper's Seq-Dist).
 Owners place_sequential(std::size_t items, int world);
 
-// Heaviest first onto the least loaded worker; ties: lowest rank, input order. With dimensions as
+// Heaviest first onto the least loaded rank; ties: lowest rank, input order. With dimensions as
 // weights this is Algorithm 1 of the paper, with seconds it is longest processing time first.
-// Replicated items load every worker alike and so never change who is least loaded.
+// Replicated items load every rank alike and so never change who is least loaded.
 Owners place_heaviest_first(std::span<const PlacementItem> items, int world);
 
 // Consecutive items in at most `blocks` blocks such that the heaviest block is as light as
-// possible; block b of n goes to worker b·world/n, so that owners spread over the nodes.
+// possible; block b of n goes to rank b·world/n, so that owners spread over the nodes.
 // Replicated items weigh nothing and end no block.
 Owners place_blocks(std::span<const PlacementItem> items, int world, int blocks);
 

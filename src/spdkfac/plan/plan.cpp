@@ -7,6 +7,7 @@
 
 #include "spdkfac/base/check.h"
 #include "spdkfac/base/hash.h"
+#include "spdkfac/plan/plan_file.h"
 
 namespace spdkfac {
 
@@ -18,7 +19,7 @@ MemberSize member_size(const LayerSpec& layer, TensorKind kind) {
       return {packed_elements(layer.d_g), 1};
     case TensorKind::kGradient:
       return {layer.gradient_elements(), static_cast<std::int64_t>(layer.gradients.size())};
-    case TensorKind::kTrace:
+    case TensorKind::kDiagonalMeans:
       return {2, 1};
   }
   SPDKFAC_CHECK(false, "unknown TensorKind");
@@ -33,7 +34,7 @@ Plan with_ranks_swapped(Plan plan, int one, int other) {
     }
   };
   for (Message& message : plan.messages) swap(message.route.root);
-  for (FactorPlacement& factor : plan.factors) swap(factor.owner);
+  for (FactorPlacement& factor : plan.placements) swap(factor.owner);
   return plan;
 }
 
@@ -47,11 +48,11 @@ std::string describe(const Message& message) {
                      message.members.back().layer);
 }
 
-std::vector<ExchangeStep> exchange_steps(const Plan& plan, const ModelSpec& model) {
-  std::vector<ExchangeStep> steps;
+std::vector<ResultBroadcast> result_broadcasts(const Plan& plan, const ModelSpec& model) {
+  std::vector<ResultBroadcast> steps;
   std::vector<bool> half_done(model.layers.size(), false);
-  for (std::size_t i = 0; i < plan.factors.size(); ++i) {
-    const FactorPlacement& factor = plan.factors[i];
+  for (std::size_t i = 0; i < plan.placements.size(); ++i) {
+    const FactorPlacement& factor = plan.placements[i];
     if (!factor.owner) continue;
     if (!factor.sends_gradient) {
       if (plan.step == StepKind::kFull) {
@@ -76,7 +77,7 @@ std::vector<ExchangeStep> exchange_steps(const Plan& plan, const ModelSpec& mode
 
 std::vector<bool> layers_sending_gradient(const Plan& plan, std::size_t layers) {
   std::vector<bool> sends(layers, false);
-  for (const FactorPlacement& factor : plan.factors) {
+  for (const FactorPlacement& factor : plan.placements) {
     if (factor.sends_gradient) sends[static_cast<std::size_t>(factor.layer)] = true;
   }
   return sends;

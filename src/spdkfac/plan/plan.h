@@ -9,7 +9,6 @@
 
 #include "spdkfac/base/category.h"
 #include "spdkfac/base/factor_side.h"
-#include "spdkfac/base/json.h"
 #include "spdkfac/plan/layer_spec.h"
 #include "spdkfac/plan/plan_options.h"
 #include "spdkfac/plan/refresh_intervals.h"
@@ -17,9 +16,9 @@
 namespace spdkfac {
 
 enum class CollectiveOp { kAllReduce, kReduce };
-// kTrace: the traces of A and G of one layer, which `pi` damping needs where a factor lives only
-// with its owner.
-enum class TensorKind { kFactorA, kFactorG, kGradient, kTrace };
+// kDiagonalMeans: the means of the diagonals of A and G of one layer, which `pi` damping needs
+// where a factor lives only with its owner.
+enum class TensorKind { kFactorA, kFactorG, kGradient, kDiagonalMeans };
 
 // How a message travels; only tensors of one route share a message.
 struct Route {
@@ -42,7 +41,7 @@ struct Message {
   bool operator==(const Message&) const = default;
 };
 
-// Who inverts one factor. Without an owner every worker does (the paper's NCT).
+// Who inverts one factor. Without an owner every rank does (the paper's NCT).
 struct FactorPlacement {
   int layer = 0;
   FactorSide side = FactorSide::kA;
@@ -57,11 +56,6 @@ struct FactorPlacement {
 // Steps of an interval cycle: everything, factors without new inverses, gradients only.
 enum class StepKind { kFull, kFactors, kGradients };
 
-struct Predicted {
-  Seconds iteration;
-  CategoryTimes breakdown;
-};
-
 // What both executors follow. All ranks hold the same Plan; digest() proves it.
 struct Plan {
   std::string algorithm;
@@ -71,10 +65,12 @@ struct Plan {
   PlanOptions options;
   RefreshIntervals intervals;     // of the cycle that the step belongs to; 1 and 1 without factors
   std::vector<Message> messages;  // in launch order
-  std::vector<FactorPlacement> factors;  // in the order of inversion and exchange
-  std::optional<Predicted> predicted;
+  std::vector<FactorPlacement> placements;  // in the order of inversion and exchange
+  // What a simulation of this plan gave, if there was one.
+  std::optional<Seconds> predicted_iteration;
+  CategoryTimes predicted_breakdown;
 
-  // Sixteen hexadecimal digits over everything but `predicted`.
+  // Sixteen hexadecimal digits over everything but what is predicted.
   std::string digest() const;
 };
 
@@ -91,22 +87,22 @@ struct MemberSize {
 };
 MemberSize member_size(const LayerSpec& layer, TensorKind kind);
 
-// What the owner of a layer sends with V: ⟨V, ∇W⟩, which clipping needs on every worker, as the two
+// What the owner of a layer sends with V: ⟨V, ∇W⟩, which clipping needs on every rank, as the two
 // halves of a double.
 constexpr std::int64_t kInnerElements = 2;
 
-// The broadcasts behind the inverse stage, in order: of one inverse, or of the gradients of layers
-// that stand next to each other in `factors` and have one owner (for each layer V and the averaged
-// gradients of the modules without factors behind it, then ⟨V, ∇W⟩ of each layer).
-struct ExchangeStep {
-  std::size_t first = 0;  // index into Plan::factors
+// The broadcasts of what owners made, in order: one inverse each, or the gradients of layers that
+// are neighbours in `placements` and have one owner (for each layer V and the averaged gradients of
+// the modules without factors behind it, then ⟨V, ∇W⟩ of each layer).
+struct ResultBroadcast {
+  std::size_t first = 0;  // index into Plan::placements
   std::size_t last = 0;   // inclusive; the broadcast leaves when this factor is done
   int root = 0;
   bool gradients = false;
   std::int64_t elements = 0;
   std::int64_t tensors = 1;
 };
-std::vector<ExchangeStep> exchange_steps(const Plan& plan, const ModelSpec& model);
+std::vector<ResultBroadcast> result_broadcasts(const Plan& plan, const ModelSpec& model);
 
 // Whether the owner of each of the model's layers sends V.
 std::vector<bool> layers_sending_gradient(const Plan& plan, std::size_t layers);
@@ -118,8 +114,7 @@ Plan without_gradients(Plan plan, const ModelSpec& model);
 // a tensor that is missing or sent twice, an owner outside the world.
 void validate_against(const Plan& plan, const ModelSpec& model, const std::string& where);
 
-Json to_json(const Plan& plan);
-Plan parse_plan(const Json& document, const std::string& where);
+// Reads a plan file; anything unexpected is a ConfigError with the field's path.
 Plan read_plan(const std::filesystem::path& path);
 
 const std::vector<std::string>& step_names();

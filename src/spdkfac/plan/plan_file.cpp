@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The JSON side of Plan.
+#include "spdkfac/plan/plan_file.h"
+
 #include <algorithm>
 
 #include <fmt/format.h>
 
-#include "spdkfac/plan/plan.h"
 #include "spdkfac/plan/plan_options_file.h"
 
 namespace spdkfac {
 namespace {
 
-constexpr const char* kFormat = "spdkfac.plan/1";
+constexpr const char* kPlanFormat = "spdkfac.plan/1";
 constexpr std::int64_t kMaxLayer = 1'000'000;
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 50;
 constexpr const char* kMixed = "mixed";
@@ -107,18 +107,16 @@ FactorPlacement parse_factor(const JsonValue& value, int world) {
   return factor;
 }
 
-Predicted parse_predicted(const JsonValue& value) {
+void parse_predicted(const JsonValue& value, Plan& plan) {
   JsonObject object(value);
-  Predicted predicted;
-  predicted.iteration = Seconds(object.required("iteration").non_negative_number());
+  plan.predicted_iteration = Seconds(object.required("iteration").non_negative_number());
   JsonObject breakdown(object.required("breakdown"));
   for (const Category category : kCategories) {
-    predicted.breakdown[category] =
+    plan.predicted_breakdown[category] =
         Seconds(breakdown.required(std::string(category_name(category))).non_negative_number());
   }
   breakdown.finish();
   object.finish();
-  return predicted;
 }
 
 }  // namespace
@@ -129,7 +127,8 @@ const std::vector<std::string>& step_names() {
 }
 
 const std::vector<std::string>& tensor_kind_names() {
-  static const std::vector<std::string> names = {"factor_a", "factor_g", "gradient", "trace"};
+  static const std::vector<std::string> names = {"factor_a", "factor_g", "gradient",
+                                                 "diagonal_means"};
   return names;
 }
 
@@ -137,7 +136,7 @@ Json to_json(const Plan& plan) {
   Json messages = Json::array();
   for (const Message& message : plan.messages) messages.push_back(message_json(message));
   Json factors = Json::array();
-  for (const FactorPlacement& factor : plan.factors) {
+  for (const FactorPlacement& factor : plan.placements) {
     factors.push_back({{"layer", factor.layer},
                        {"which", name_of(kSideNames, factor.side)},
                        {"dim", factor.dim},
@@ -145,7 +144,7 @@ Json to_json(const Plan& plan) {
                        {"owner", rank_json(factor.owner)},
                        {"exchange", kExchangeNames[factor.sends_gradient ? 1 : 0]}});
   }
-  Json result = {{"format", kFormat},
+  Json result = {{"format", kPlanFormat},
                  {"algorithm", plan.algorithm},
                  {"model", plan.model},
                  {"world", plan.world},
@@ -153,12 +152,12 @@ Json to_json(const Plan& plan) {
                  {"options", to_json(OptionsAndIntervals{plan.options, plan.intervals})},
                  {"messages", std::move(messages)},
                  {"factors", std::move(factors)}};
-  if (plan.predicted) {
+  if (plan.predicted_iteration) {
     Json breakdown;
     for (const Category category : kCategories) {
-      breakdown[std::string(category_name(category))] = plan.predicted->breakdown[category].value();
+      breakdown[std::string(category_name(category))] = plan.predicted_breakdown[category].value();
     }
-    result["predicted"] = {{"iteration", plan.predicted->iteration.value()},
+    result["predicted"] = {{"iteration", plan.predicted_iteration->value()},
                            {"breakdown", std::move(breakdown)}};
   }
   return result;
@@ -166,7 +165,7 @@ Json to_json(const Plan& plan) {
 
 Plan parse_plan(const Json& document, const std::string& where) {
   JsonObject object{JsonValue(document, where)};
-  object.expect_format(kFormat);
+  object.expect_format(kPlanFormat);
   Plan plan;
   plan.algorithm = parse_name(object.required("algorithm"));
   plan.model = parse_name(object.required("model"));
@@ -180,9 +179,9 @@ Plan parse_plan(const Json& document, const std::string& where) {
     plan.messages.push_back(parse_message(value, plan.world));
   }
   for (const JsonValue& value : object.required("factors").array()) {
-    plan.factors.push_back(parse_factor(value, plan.world));
+    plan.placements.push_back(parse_factor(value, plan.world));
   }
-  if (const auto value = object.optional("predicted")) plan.predicted = parse_predicted(*value);
+  if (const auto value = object.optional("predicted")) parse_predicted(*value, plan);
   object.finish();
   return plan;
 }

@@ -34,9 +34,9 @@ std::vector<AlgorithmInfo> build_algorithms() {
   };
   add("sgd", "S-SGD", S::kNone, F::kThreshold, P::kReplicated,
       "gradients only, sent while the backward pass runs");
-  add("kfac", "KFAC", S::kBulk, F::kThreshold, P::kReplicated, "d-kfac on one worker");
+  add("kfac", "KFAC", S::kBulk, F::kThreshold, P::kReplicated, "d-kfac on one rank");
   add("d-kfac", "D-KFAC", S::kBulk, F::kThreshold, P::kReplicated,
-      "factors after the backward pass, every worker inverts everything");
+      "factors after the backward pass, every rank inverts everything");
   add("mpd-kfac", "MPD-KFAC", S::kBulk, F::kThreshold, P::kSequential,
       "as d-kfac, inverses dealt out in turn and broadcast");
   add("spd-kfac", "SPD-KFAC", S::kPipelined, F::kGreedy, P::kBalanced,
@@ -55,7 +55,7 @@ std::vector<AlgorithmInfo> build_algorithms() {
   add("optimal-fusion", "", S::kPipelined, F::kOptimal, P::kBalanced,
       "exact dynamic program over factors and gradients");
   add("owner-reduce", "", S::kPipelined, F::kGreedy, P::kBalanced,
-      "factors reduced to the worker that inverts them")
+      "factors reduced to the rank that inverts them")
       .factor_reduce = FactorReduce::kOwner;
   const auto owner_scheme = [](PlanOptions& options) {
     options.factor_reduce = FactorReduce::kOwner;

@@ -31,9 +31,9 @@ struct PlanOptions {
   FactorReduce factor_reduce = FactorReduce::kAllReduce;
   Exchange exchange = Exchange::kInverse;
   // Overrides the CT/NCT rule: factors (or, when V is exchanged, layers) of a smaller dimension
-  // are inverted on every worker.
+  // are inverted on every rank.
   std::optional<std::int64_t> nct_below;
-  // Of kBlocks: how many workers own a block of consecutive layers; all that there are if absent.
+  // Only of kBlocks: how many ranks own a block of consecutive layers (default: all).
   std::optional<int> owners;
 
   bool second_order() const { return factor_schedule != FactorSchedule::kNone; }

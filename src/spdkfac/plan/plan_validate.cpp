@@ -70,8 +70,8 @@ void validate_factors(const Plan& plan, const ModelSpec& model, const std::strin
   Tally a(model.layers.size(), "factor A");
   Tally g(model.layers.size(), "factor G");
   std::vector<std::optional<int>> sender(model.layers.size());
-  for (std::size_t i = 0; i < plan.factors.size(); ++i) {
-    const FactorPlacement& factor = plan.factors[i];
+  for (std::size_t i = 0; i < plan.placements.size(); ++i) {
+    const FactorPlacement& factor = plan.placements[i];
     const std::string place = fmt::format("{}: factors[{}]", where, i);
     check_layer(factor.layer, model, place);
     const LayerSpec& layer = model.layers[static_cast<std::size_t>(factor.layer)];
@@ -94,7 +94,7 @@ void validate_factors(const Plan& plan, const ModelSpec& model, const std::strin
                         place, factor.layer, *known, *factor.owner));
       }
       const bool second = known.has_value();
-      const bool adjacent = i > 0 && plan.factors[i - 1].layer == factor.layer;
+      const bool adjacent = i > 0 && plan.placements[i - 1].layer == factor.layer;
       if (second && !adjacent) {
         throw ConfigError(
             fmt::format("{}: both factors of layer {} must stand together, because "
@@ -107,7 +107,7 @@ void validate_factors(const Plan& plan, const ModelSpec& model, const std::strin
   a.expect_all(where + ": factors");
   g.expect_all(where + ": factors");
   const auto sends = layers_sending_gradient(plan, model.layers.size());
-  for (const FactorPlacement& factor : plan.factors) {
+  for (const FactorPlacement& factor : plan.placements) {
     if (sends[static_cast<std::size_t>(factor.layer)] != factor.sends_gradient) {
       throw ConfigError(
           fmt::format("{}: factors: those of layer {} disagree on what is exchanged; "
@@ -129,7 +129,7 @@ class Routes {
         a_(layers),
         g_(layers),
         gradient_(layers) {
-    for (const FactorPlacement& factor : plan.factors) {
+    for (const FactorPlacement& factor : plan.placements) {
       const auto layer = static_cast<std::size_t>(factor.layer);
       (factor.side == FactorSide::kA ? a_ : g_)[layer] = factor.owner;
       if (factor.sends_gradient) gradient_[layer] = factor.owner;
@@ -164,11 +164,11 @@ void validate_members(const Plan& plan, const std::string& where) {
   for (std::size_t i = 0; i < plan.messages.size(); ++i) {
     const std::vector<Member>& members = plan.messages[i].members;
     if (members.empty()) reject_message(where, i, "it carries nothing");
-    const bool traces = std::any_of(members.begin(), members.end(), [](const Member& member) {
-      return member.kind == TensorKind::kTrace;
+    const bool means = std::any_of(members.begin(), members.end(), [](const Member& member) {
+      return member.kind == TensorKind::kDiagonalMeans;
     });
-    if (traces && !carries_only(plan.messages[i], TensorKind::kTrace)) {
-      reject_message(where, i, "traces travel apart from other tensors");
+    if (means && !carries_only(plan.messages[i], TensorKind::kDiagonalMeans)) {
+      reject_message(where, i, "diagonal means travel apart from other tensors");
     }
   }
 }
@@ -183,7 +183,8 @@ void validate_order(const Plan& plan, const std::string& where) {
       reject_message(where, i, "in a bulk schedule gradients leave before factors");
     }
     behind_factors =
-        behind_factors || (!only_gradients && !carries_only(plan.messages[i], TensorKind::kTrace));
+        behind_factors ||
+        (!only_gradients && !carries_only(plan.messages[i], TensorKind::kDiagonalMeans));
   }
 }
 
@@ -192,7 +193,7 @@ void validate_messages(const Plan& plan, const ModelSpec& model, const std::stri
   const Routes routes(plan, layers);
   // In the order of TensorKind.
   std::vector<Tally> tallies;
-  for (const char* what : {"factor A", "factor G", "the gradient", "the trace"}) {
+  for (const char* what : {"factor A", "factor G", "the gradient", "the diagonal means"}) {
     tallies.emplace_back(layers, what);
   }
   for (std::size_t i = 0; i < plan.messages.size(); ++i) {
@@ -247,9 +248,9 @@ void validate_against(const Plan& plan, const ModelSpec& model, const std::strin
   if (plan.options.second_order()) {
     validate_factors(plan, model, where);
   } else {
-    expect_none(plan.factors, "factors: first-order training has none", where);
+    expect_none(plan.placements, "factors: first-order training has none", where);
   }
-  if (plan.world == 1) expect_none(plan.messages, "messages: one worker sends none", where);
+  if (plan.world == 1) expect_none(plan.messages, "messages: one rank sends none", where);
   validate_members(plan, where);
   validate_messages(plan, model, where);
   validate_order(plan, where);

@@ -16,7 +16,7 @@ Plan make_plan(const ModelSpec& model, const CostModel& costs, int world,
   SPDKFAC_CHECK(options.algorithm != kAutoAlgorithm, "auto is planned by make_best_plan");
   if (world < 1) {
     throw ConfigError(
-        fmt::format("plan: world={} is not a number of workers; use at least 1", world));
+        fmt::format("plan: world={} is not a number of ranks; use at least 1", world));
   }
   validate(options);
   if (options.second_order()) validate(intervals);
@@ -32,15 +32,15 @@ Plan make_plan(const ModelSpec& model, const CostModel& costs, int world,
   plan.options = options;
   if (options.second_order()) {
     plan.intervals = intervals;
-    plan.factors = place_factors(model, layers, here, options, intervals);
+    plan.placements = place_factors(model, layers, here, options, intervals);
   }
   if (world > 1) {
     const ComputeStream stream =
         compute_stream(model, layers, here, options.factor_schedule, with_factors);
-    plan.messages = plan_messages(model, stream, here, options, plan.factors);
+    plan.messages = plan_messages(model, stream, here, options, plan.placements);
     if (step == StepKind::kFull) {
-      if (auto traces = trace_message(options, plan.factors)) {
-        plan.messages.push_back(std::move(*traces));
+      if (auto means = diagonal_means_message(options, plan.placements)) {
+        plan.messages.push_back(std::move(*means));
       }
     }
   }

@@ -8,7 +8,7 @@
 
 namespace spdkfac {
 
-// The plan of one step on `world` workers. `costs` may be for another number of workers; it is
+// The plan of one step on `world` ranks. `costs` may be for another number of ranks; it is
 // scaled. `intervals` are those of the refresh cycle to which the step belongs. Pure: the same
 // inputs give the same plan on every rank. `auto` needs the simulator: see make_best_plan in
 // sim/auto_planner.h.

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "spdkfac/plan/plan_options_file.h"
+#include "spdkfac/report/number_text.h"
 #include "spdkfac/report/plan_text.h"
 #include "spdkfac/report/table.h"
 
@@ -14,11 +15,9 @@ namespace spdkfac {
 namespace {
 
 const char* needs_name(Needs needs) {
-  static constexpr const char* kNames[] = {"option", "new option", "hardware"};
+  static constexpr const char* kNames[] = {"option", "hardware"};
   return kNames[static_cast<std::size_t>(needs)];
 }
-
-std::string milliseconds(Seconds time) { return fmt::format("{:.1f}", 1e3 * time.value()); }
 
 // Nothing at all takes no time: rates and speed-ups are then without limit.
 std::string number(double value, int digits) {
@@ -76,7 +75,7 @@ std::string limits_text(const AdviceReport& report) {
                     ", an equal share of them {} ms.\n"
                     "In a full step a worker waits {} ms for others, on average.\n",
                     milliseconds(advice.all_inverses / world),
-                    milliseconds(average_wait(report.judged.prediction)));
+                    milliseconds(average_wait(report.judged)));
 }
 
 template <class Predicate>
@@ -98,13 +97,9 @@ std::string changes_text(const Advice& advice) {
                    number(change.examples_per_second, 0), number(change.speedup, 2),
                    change.training.empty() ? "no difference" : change.training});
   }
-  const bool narrow =
-      std::any_of(advice.changes.begin(), advice.changes.end(),
-                  [](const Change& change) { return change.needs == Needs::kNewOption; });
   return "What would help\n" + table.text() +
          "Speed-ups are of examples a second. Assumed: twice the batch computes twice as long,\n"
-         "faster computation leaves host work as it is" +
-         (narrow ? ", bf16 halves the bytes of factor messages.\n\n" : ".\n\n") +
+         "faster computation leaves host work as it is.\n\n" +
          helps_most(advice, "by flags", [](const Change& c) { return c.needs == Needs::kOption; }) +
          helps_most(advice, "by hardware",
                     [](const Change& c) { return c.needs == Needs::kHardware; }) +
@@ -168,7 +163,7 @@ Json to_json(const AdviceReport& report) {
           {"limits", std::move(limits)},
           {"largest_inverse", advice.largest_inverse.value()},
           {"all_inverses", advice.all_inverses.value()},
-          {"average_wait", average_wait(report.judged.prediction).value()},
+          {"average_wait", average_wait(report.judged).value()},
           {"changes", std::move(changes)},
           {"algorithms", std::move(algorithms)}};
 }

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "spdkfac/base/json.h"
-#include "spdkfac/report/predict.h"
+#include "spdkfac/report/prediction.h"
 #include "spdkfac/sim/advice.h"
 
 namespace spdkfac {
@@ -14,7 +14,7 @@ namespace spdkfac {
 struct AdviceReport {
   Scenario scenario;
   Advice advice;
-  report::Predicted judged;            // the plan that the advice is about
+  Prediction judged;                   // the plan that the advice is about
   std::vector<Prediction> algorithms;  // all of them, `auto` last
 };
 

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kLineWidth = 100;
 constexpr std::size_t kSummaryOwners = 12;
 constexpr std::size_t kSummaryFactors = 8;
-constexpr std::size_t kBarWidth = 24;
+constexpr std::size_t kLoadBarWidth = 24;
 
 std::string millions(std::int64_t elements) {
   return fmt::format("{:.3f}", static_cast<double>(elements) / 1e6);
@@ -104,8 +104,10 @@ std::string messages_summary(const Plan& plan) {
   }
   std::string text = fmt::format("messages: {}, {} M elements, layers in launch order\n",
                                  plan.messages.size(), millions(total));
+  std::size_t width = 9;
+  for (const std::string& kind : kinds) width = std::max(width, kind.size());
   for (const std::string& kind : kinds) {
-    Wrapped lines(fmt::format("  {:<9}{:>4}  ", kind, by_kind[kind].size()));
+    Wrapped lines(fmt::format("  {:<{}}{:>4}  ", kind, width, by_kind[kind].size()));
     for (const Message* message : by_kind[kind]) lines.add(short_layers_of(*message), " | ");
     text += lines.text();
   }
@@ -152,7 +154,7 @@ struct Loads {
 
 Loads loads_of(const Plan& plan, const ModelSpec& model, const CostModel& costs) {
   Loads loads;
-  for (const FactorPlacement& factor : plan.factors) {
+  for (const FactorPlacement& factor : plan.placements) {
     Load& load = factor.owner ? loads.owned[*factor.owner] : loads.everywhere;
     load.inverses +=
         inverse_time(model.layers[static_cast<std::size_t>(factor.layer)], factor.side, costs);
@@ -172,9 +174,9 @@ std::string owned_text(const Plan& plan, const Loads& loads) {
   if (loads.owned.empty()) return "";
   const std::size_t everywhere = loads.everywhere.factors.size();
   return fmt::format("  {} owned by {} of {} workers; owners send {}\n",
-                     plan.factors.size() - everywhere, loads.owned.size(), plan.world,
+                     plan.placements.size() - everywhere, loads.owned.size(), plan.world,
                      loads.gradients == 0 ? "inverses"
-                     : loads.gradients + everywhere == plan.factors.size()
+                     : loads.gradients + everywhere == plan.placements.size()
                          ? "gradients"
                          : "gradients or inverses");
 }
@@ -183,7 +185,7 @@ std::string owners_text(const Plan& plan, const ModelSpec& model, const CostMode
                         bool full) {
   const Loads loads = loads_of(plan, model, costs);
   std::string text =
-      fmt::format("\nfactors: {}, written A or G, layer, (dimension)\n", plan.factors.size());
+      fmt::format("\nfactors: {}, written A or G, layer, (dimension)\n", plan.placements.size());
   text += everywhere_text(loads);
   if (full && !loads.everywhere.factors.empty()) {
     Wrapped lines("    ");
@@ -199,7 +201,7 @@ std::string owners_text(const Plan& plan, const ModelSpec& model, const CostMode
   for (const auto& [rank, load] : owned) {
     if (!full && table.rows() == kSummaryOwners) break;
     table.add_row({std::to_string(rank), fmt::format("{:.1f}", 1e3 * load.inverses.value()),
-                   bar(load.inverses / largest, kBarWidth), join_factors(load.factors, full)});
+                   bar(load.inverses / largest, kLoadBarWidth), join_factors(load.factors, full)});
   }
   text += table.text();
   if (table.rows() < owned.size()) {
@@ -224,8 +226,8 @@ std::string heading(const Plan& plan, const ModelSpec& model, const CostModel& c
     }
   }
   text += fmt::format(", digest {}\n", plan.digest());
-  if (plan.predicted) {
-    text += fmt::format("predicted iteration {:.1f} ms\n", 1e3 * plan.predicted->iteration.value());
+  if (plan.predicted_iteration) {
+    text += fmt::format("predicted iteration {:.1f} ms\n", 1e3 * plan.predicted_iteration->value());
   }
   return text;
 }
@@ -239,7 +241,7 @@ std::string plan_text(const Plan& plan, const ModelSpec& model, const CostModel&
   } else {
     text += full ? messages_table(plan) : messages_summary(plan);
   }
-  if (!plan.factors.empty()) text += owners_text(plan, model, costs, full);
+  if (!plan.placements.empty()) text += owners_text(plan, model, costs, full);
   return text;
 }
 
@@ -249,7 +251,7 @@ std::string plan_summary(const Plan& plan, const ModelSpec& model, const CostMod
   const Loads loads = loads_of(plan, model, costs);
   return heading(plan, model, costs) +
          fmt::format("messages: {}, {} M elements\nfactors: {}\n", plan.messages.size(),
-                     millions(elements), plan.factors.size()) +
+                     millions(elements), plan.placements.size()) +
          everywhere_text(loads) + owned_text(plan, loads);
 }
 

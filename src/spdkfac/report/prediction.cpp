@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "spdkfac/plan/layer_spec.h"
+#include "spdkfac/report/number_text.h"
 #include "spdkfac/report/table.h"
 
 namespace spdkfac {
@@ -15,15 +17,20 @@ namespace {
 
 constexpr std::size_t kBarWidth = 30;
 
-std::string milliseconds(Seconds time) { return fmt::format("{:.1f}", 1e3 * time.value()); }
-std::string megabytes(double bytes) { return fmt::format("{:.1f}", bytes / 1e6); }
+// The smallest and the largest load of a rank.
+std::pair<Seconds, Seconds> inverse_range(const Prediction& p) {
+  const std::vector<Seconds>& loads = p.result.inverse_load;
+  if (loads.empty()) return {};
+  const auto [low, high] = std::minmax_element(loads.begin(), loads.end());
+  return {*low, *high};
+}
 
 std::optional<Seconds> iteration_of(std::span<const Prediction> predictions,
                                     const std::string& algorithm) {
   const auto found = std::find_if(predictions.begin(), predictions.end(),
                                   [&](const Prediction& p) { return p.algorithm == algorithm; });
   if (found == predictions.end()) return std::nullopt;
-  return found->iteration;
+  return found->result.iteration;
 }
 
 std::string speedup(std::optional<Seconds> baseline, Seconds time) {
@@ -54,14 +61,6 @@ std::string utilisation_text(const Prediction& p) {
 
 }  // namespace
 
-Seconds average_wait(const Prediction& p) {
-  Seconds sum(0);
-  for (const RankUtilisation& rank : p.utilisation) {
-    sum += p.full_step - (rank.compute + rank.channel - rank.hidden);
-  }
-  return p.utilisation.empty() ? sum : sum / static_cast<double>(p.utilisation.size());
-}
-
 std::string_view category_title(Category category) {
   constexpr std::string_view kTitles[kCategoryCount] = {"FF&BP",       "GradComm",    "FactorComp",
                                                         "FactorComm",  "InverseComp", "InverseComm",
@@ -72,20 +71,21 @@ std::string_view category_title(Category category) {
 Json to_json(const Prediction& p) {
   Json parts;
   for (const Category category : kCategories) {
-    parts[std::string(category_name(category))] = p.breakdown[category].value();
+    parts[std::string(category_name(category))] = p.result.breakdown[category].value();
   }
+  const auto [smallest, largest] = inverse_range(p);
   return {{"format", "spdkfac.prediction/1"},
           {"algorithm", p.algorithm},
           {"world", p.world},
-          {"iteration", p.iteration.value()},
+          {"iteration", p.result.iteration.value()},
           {"breakdown", std::move(parts)},
-          {"bytes_per_worker", p.bytes_per_worker},
+          {"bytes_per_worker", p.result.sent_bytes},
           {"model", p.model},
           {"batch", p.batch},
           {"cluster", p.cluster},
-          {"exposed_communication", exposed_communication(p.breakdown).value()},
-          {"largest_inverse_load", p.largest_inverse_load.value()},
-          {"smallest_inverse_load", p.smallest_inverse_load.value()}};
+          {"exposed_communication", exposed_communication(p.result.breakdown).value()},
+          {"largest_inverse_load", largest.value()},
+          {"smallest_inverse_load", smallest.value()}};
 }
 
 Prediction parse_prediction(const Json& document, const std::string& where) {
@@ -100,36 +100,38 @@ Prediction parse_prediction(const Json& document, const std::string& where) {
   p.cluster = object.required("cluster").string();
   p.batch = object.required("batch").integer(1, std::numeric_limits<std::int64_t>::max());
   p.world = static_cast<int>(object.required("world").integer(1, kMaxWorld));
-  p.iteration = seconds("iteration");
+  p.result.iteration = seconds("iteration");
   JsonObject parts(object.required("breakdown"));
   for (const Category category : kCategories) {
-    p.breakdown[category] =
+    p.result.breakdown[category] =
         Seconds(parts.required(std::string(category_name(category))).non_negative_number());
   }
   parts.finish();
-  p.bytes_per_worker = object.required("bytes_per_worker").non_negative_number();
+  p.result.sent_bytes = object.required("bytes_per_worker").non_negative_number();
   object.required("exposed_communication").non_negative_number();  // follows from the breakdown
-  p.largest_inverse_load = seconds("largest_inverse_load");
-  p.smallest_inverse_load = seconds("smallest_inverse_load");
+  p.result.inverse_load = {seconds("smallest_inverse_load"), seconds("largest_inverse_load")};
   object.finish();
   return p;
 }
 
 std::string describe(const Prediction& p) {
   std::string text = heading(p) + fmt::format("{}: {} ms an iteration\n\n", p.algorithm,
-                                              milliseconds(p.iteration));
+                                              milliseconds(p.result.iteration));
   Table table({{"part", Table::Align::kLeft}, {"ms"}, {"%"}, {"", Table::Align::kLeft}});
   for (const Category category : kCategories) {
-    const double share = p.iteration > Seconds(0) ? p.breakdown[category] / p.iteration : 0;
-    table.add_row({std::string(category_title(category)), milliseconds(p.breakdown[category]),
-                   fmt::format("{:.1f}", 100 * share), bar(share, kBarWidth)});
+    const double share =
+        p.result.iteration > Seconds(0) ? p.result.breakdown[category] / p.result.iteration : 0;
+    table.add_row({std::string(category_title(category)),
+                   milliseconds(p.result.breakdown[category]), fmt::format("{:.1f}", 100 * share),
+                   bar(share, kBarWidth)});
   }
   text += table.text();
   text += "Communication counts only where no computation hides it.\n\n";
-  const std::string low = milliseconds(p.smallest_inverse_load);
-  const std::string high = milliseconds(p.largest_inverse_load);
+  const auto [smallest, largest] = inverse_range(p);
+  const std::string low = milliseconds(smallest);
+  const std::string high = milliseconds(largest);
   text += fmt::format("each worker sends {} MB; inverses take {} ms of a worker's time\n",
-                      megabytes(p.bytes_per_worker),
+                      megabytes(p.result.sent_bytes),
                       low == high ? high : fmt::format("{} to {}", low, high));
   return text + utilisation_text(p);
 }
@@ -147,10 +149,12 @@ std::string comparison_text(std::span<const Prediction> predictions) {
                {"inverse max ms"},
                {"min ms"}});
   for (const Prediction& p : predictions) {
-    table.add_row({p.algorithm, milliseconds(p.iteration), speedup(d_kfac, p.iteration),
-                   speedup(mpd_kfac, p.iteration), megabytes(p.bytes_per_worker),
-                   milliseconds(exposed_communication(p.breakdown)),
-                   milliseconds(p.largest_inverse_load), milliseconds(p.smallest_inverse_load)});
+    const auto [smallest, largest] = inverse_range(p);
+    table.add_row({p.algorithm, milliseconds(p.result.iteration),
+                   speedup(d_kfac, p.result.iteration), speedup(mpd_kfac, p.result.iteration),
+                   megabytes(p.result.sent_bytes),
+                   milliseconds(exposed_communication(p.result.breakdown)), milliseconds(largest),
+                   milliseconds(smallest)});
   }
   return heading(predictions.front()) + table.text() + "× is the speed-up over that algorithm.\n";
 }
@@ -171,13 +175,14 @@ std::string comparison_csv(std::span<const Prediction> predictions) {
   for (const Prediction& p : predictions) {
     std::vector<std::string> row = {p.model,     std::to_string(p.batch),
                                     p.cluster,   std::to_string(p.world),
-                                    p.algorithm, fmt::format("{:.9g}", p.iteration.value())};
+                                    p.algorithm, fmt::format("{:.9g}", p.result.iteration.value())};
     const auto add = [&row](double value) { row.push_back(fmt::format("{:.9g}", value)); };
-    for (const Category category : kCategories) add(p.breakdown[category].value());
-    add(p.bytes_per_worker);
-    add(exposed_communication(p.breakdown).value());
-    add(p.largest_inverse_load.value());
-    add(p.smallest_inverse_load.value());
+    for (const Category category : kCategories) add(p.result.breakdown[category].value());
+    add(p.result.sent_bytes);
+    add(exposed_communication(p.result.breakdown).value());
+    const auto [smallest, largest] = inverse_range(p);
+    add(largest.value());
+    add(smallest.value());
     table.add_row(std::move(row));
   }
   return table.csv();
@@ -203,9 +208,9 @@ std::string scaling_text(std::span<const Prediction> predictions) {
     for (const std::string& algorithm : algorithms) {
       for (const Prediction& p : predictions) {
         if (p.world != world || p.algorithm != algorithm) continue;
-        row.push_back(milliseconds(p.iteration));
+        row.push_back(milliseconds(p.result.iteration));
         if (p.algorithm == "sgd") continue;  // not the same work
-        best = std::max(best, static_cast<double>(p.batch) * world / p.iteration.value());
+        best = std::max(best, static_cast<double>(p.batch) * world / p.result.iteration.value());
       }
     }
     row.push_back(best > 0 ? fmt::format("{:.0f}", best) : "-");

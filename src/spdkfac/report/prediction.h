@@ -3,40 +3,20 @@
 
 #include <span>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "spdkfac/base/json.h"
-#include "spdkfac/trace/breakdown.h"
-#include "spdkfac/trace/trace.h"
+#include "spdkfac/sim/predict.h"
 
 namespace spdkfac {
-
-// What one algorithm is expected to do in an average iteration: the result of a simulation.
-struct Prediction {
-  std::string algorithm;
-  std::string model;
-  std::string cluster;
-  std::int64_t batch = 1;
-  int world = 1;
-  Seconds iteration;
-  CategoryTimes breakdown;
-  double bytes_per_worker = 0;
-  std::vector<Seconds> inverse_loads;  // by worker, in a step that inverts
-  Seconds largest_inverse_load;
-  Seconds smallest_inverse_load;
-  std::vector<RankUtilisation> utilisation;  // per rank, of a full step
-  Seconds full_step;                         // the iteration that utilisation speaks of
-};
-
-// What a worker on average waits for others in a full step: it neither computes nor communicates.
-Seconds average_wait(const Prediction& prediction);
 
 // The words for a category in tables: FF&BP, GradComm, … as in the paper.
 std::string_view category_title(Category category);
 
 // {"format":"spdkfac.prediction/1", …}
 Json to_json(const Prediction& prediction);
-// What to_json() gave; what it does not hold, such as the load of each worker, is empty.
+// What to_json() gave; what it does not hold, such as plan and trace, is empty, and of the inverse
+// loads there are only the smallest and the largest.
 Prediction parse_prediction(const Json& document, const std::string& where);
 
 // One prediction for people: parts with bars, traffic, loads, utilisation.

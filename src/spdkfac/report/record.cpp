@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/report/record.h"
 
-#include <chrono>
-#include <fstream>
 #include <thread>
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
+
+#include "spdkfac/base/host.h"
 
 namespace spdkfac {
 namespace {
@@ -15,28 +14,18 @@ constexpr const char* kModes[] = {"simulated", "measured", "emulated"};
 
 // "Intel(R) Xeon(R) CPU @ 2.20GHz, 2 cores"
 std::string host() {
-  std::ifstream info("/proc/cpuinfo");
-  std::string model = "unknown processor";
-  const std::string key = "model name";
-  for (std::string line; std::getline(info, line);) {
-    const std::size_t colon = line.find(": ");
-    if (line.rfind(key, 0) != 0 || colon == std::string::npos) continue;
-    model = line.substr(colon + 2);
-    break;
-  }
   const unsigned cores = std::thread::hardware_concurrency();
-  return fmt::format("{}, {} core{}", model, cores, cores == 1 ? "" : "s");
+  return fmt::format("{}, {} core{}", processor_name(), cores, cores == 1 ? "" : "s");
 }
 
 }  // namespace
 
 Json to_json(const RecordHead& head) {
-  const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   return {{"format", "spdkfac.record/1"},
           {"experiment", head.experiment},
           {"mode", kModes[static_cast<std::size_t>(head.mode)]},
           {"made",
-           {{"time", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now))},
+           {{"time", utc_stamp()},
             {"version", SPDKFAC_VERSION},
             {"commit", SPDKFAC_COMMIT},
             {"host", host()},

@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "spdkfac/base/category.h"
 #include "spdkfac/base/json.h"
-#include "spdkfac/trace/trace.h"
 
 namespace spdkfac {
 
@@ -17,7 +17,7 @@ struct RecordHead {
   RecordMode mode = RecordMode::kSimulated;
   std::string device;  // that measured it; empty where nothing was measured
   Json options = Json::object();
-  std::string cluster;  // the cost model of predictions
+  std::string cluster;  // the cost model of forecasts and replays
   std::string note;     // what a reader must know
 };
 

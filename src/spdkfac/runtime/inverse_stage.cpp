@@ -26,7 +26,7 @@ at::Tensor read_inner(const at::Tensor& slot) {
   return slot.clone().view(at::kDouble)[0];
 }
 
-Member means_of(int layer) { return {TensorKind::kTrace, layer}; }
+Member means_of(int layer) { return {TensorKind::kDiagonalMeans, layer}; }
 
 }  // namespace
 
@@ -48,7 +48,7 @@ void InverseStage::exchange_means(const PlannedStep& step) {
     const Message& message = step.messages()[index];
     if (!is_means(message)) continue;
     for (const Member& member : message.members) launcher_.slot(member).zero_();
-    for (const FactorPlacement& factor : step.plan().factors) {
+    for (const FactorPlacement& factor : step.plan().placements) {
       const Member member = means_of(factor.layer);
       // Of a factor that all keep, the first rank speaks.
       if (!step.contains(member) || rank_ != factor.owner.value_or(0)) continue;
@@ -65,7 +65,7 @@ void InverseStage::exchange_means(const PlannedStep& step) {
 
 InverseStage::Dampings InverseStage::dampings(const PlannedStep& step) const {
   std::set<int> layers;
-  for (const FactorPlacement& factor : step.plan().factors) {
+  for (const FactorPlacement& factor : step.plan().placements) {
     if (mine(factor)) layers.insert(factor.layer);
   }
   // Of some, messages have brought the means; of the others this rank keeps both averages.
@@ -114,10 +114,11 @@ void InverseStage::invert_and_send(const PlannedStep& step, std::vector<at::Tens
   // are timed also wait for what owners precondition.
   const bool inverses_first =
       plan.options.placement == PlacementKind::kSequential || launcher_.defers();
-  if (inverts && inverses_first) std::for_each(plan.factors.begin(), plan.factors.end(), invert);
+  if (inverts && inverses_first)
+    std::for_each(plan.placements.begin(), plan.placements.end(), invert);
   std::size_t next = 0;
-  for (std::size_t i = 0; i < plan.factors.size(); ++i) {
-    if (inverts && !inverses_first) invert(plan.factors[i]);
+  for (std::size_t i = 0; i < plan.placements.size(); ++i) {
+    if (inverts && !inverses_first) invert(plan.placements[i]);
     if (next == step.broadcasts().size() || step.broadcasts()[next].last != i) continue;
     if (step.broadcasts()[next].root == rank_) fill(step, next, inner);
     launcher_.broadcast(next++);
@@ -128,9 +129,9 @@ void InverseStage::invert_and_send(const PlannedStep& step, std::vector<at::Tens
 
 void InverseStage::fill(const PlannedStep& step, std::size_t broadcast,
                         std::vector<at::Tensor>& inner) {
-  const ExchangeStep& what = step.broadcasts()[broadcast];
+  const ResultBroadcast& what = step.broadcasts()[broadcast];
   if (!what.gradients) {
-    const auto [layer, side] = step.order().factor_of(step.plan().factors[what.last]);
+    const auto [layer, side] = step.order().factor_of(step.plan().placements[what.last]);
     pack_upper(bank_.state(layer).factor(side).inverse->value,
                launcher_.broadcast_buffer(broadcast));
     return;
@@ -144,11 +145,11 @@ void InverseStage::fill(const PlannedStep& step, std::size_t broadcast,
 
 void InverseStage::take_in(const PlannedStep& step, std::size_t broadcast,
                            std::vector<at::Tensor>& inner) {
-  const ExchangeStep& what = step.broadcasts()[broadcast];
+  const ResultBroadcast& what = step.broadcasts()[broadcast];
   launcher_.wait_for_broadcast(broadcast);
   if (what.root == rank_) return;
   if (!what.gradients) {
-    const auto [layer, side] = step.order().factor_of(step.plan().factors[what.last]);
+    const auto [layer, side] = step.order().factor_of(step.plan().placements[what.last]);
     const at::Tensor buffer = launcher_.broadcast_buffer(broadcast);
     const StepSpan span(recorder_, StepPart::kUnpack, buffer.device(), "unpack inverse",
                         bank_.name(layer));
@@ -163,7 +164,7 @@ void InverseStage::take_in(const PlannedStep& step, std::size_t broadcast,
 
 std::vector<InverseStage::Part> InverseStage::parts_of(const PlannedStep& step,
                                                        std::size_t broadcast) const {
-  const ExchangeStep& what = step.broadcasts()[broadcast];
+  const ResultBroadcast& what = step.broadcasts()[broadcast];
   const at::Tensor buffer = launcher_.broadcast_buffer(broadcast);
   const std::vector<int> layers = layers_of(what, step.plan());
   std::int64_t inner = what.elements - kInnerElements * static_cast<std::int64_t>(layers.size());

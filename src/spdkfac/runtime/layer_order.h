@@ -47,7 +47,7 @@ inline bool is_factor(const Member& member) {
 // Whether a message brings the means of diagonals, which dampings need of factors that live with
 // different owners. They are known only when the averages are.
 inline bool is_means(const Message& message) {
-  return message.members.front().kind == TensorKind::kTrace;
+  return message.members.front().kind == TensorKind::kDiagonalMeans;
 }
 
 inline Member factor_member(int layer, FactorSide side) {

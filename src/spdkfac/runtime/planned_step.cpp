@@ -46,9 +46,9 @@ void PlannedStep::lay_out_messages(const ModelSpec& model) {
 
 void PlannedStep::lay_out_broadcasts(const ModelSpec& model) {
   // On one rank nothing has an owner, and layers may be such that no table holds them.
-  if (plan_.world > 1) broadcasts_ = exchange_steps(plan_, model);
-  for (const ExchangeStep& broadcast : broadcasts_) {
-    const FactorPlacement& last = plan_.factors[broadcast.last];
+  if (plan_.world > 1) broadcasts_ = result_broadcasts(plan_, model);
+  for (const ResultBroadcast& broadcast : broadcasts_) {
+    const FactorPlacement& last = plan_.placements[broadcast.last];
     const char* what = last.side == FactorSide::kA ? "inverse A" : "inverse G";
     Outgoing outgoing{
         .name = fmt::format("broadcast {} {}", broadcast.gradients ? "gradient of" : what,
@@ -70,11 +70,11 @@ const PlannedStep::Place& PlannedStep::place(const Member& member) const {
   return found->second;
 }
 
-std::vector<int> layers_of(const ExchangeStep& broadcast, const Plan& plan) {
+std::vector<int> layers_of(const ResultBroadcast& broadcast, const Plan& plan) {
   std::vector<int> seen;
   std::vector<int> layers;
   for (std::size_t i = broadcast.first; i <= broadcast.last; ++i) {
-    const int layer = plan.factors[i].layer;
+    const int layer = plan.placements[i].layer;
     const bool second = std::find(seen.begin(), seen.end(), layer) != seen.end();
     (second ? layers : seen).push_back(layer);
   }

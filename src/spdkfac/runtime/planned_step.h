@@ -37,7 +37,7 @@ class PlannedStep {
   const std::vector<Message>& messages() const { return plan_.messages; }
   const Outgoing& outgoing(std::size_t message) const { return messages_[message]; }
   // In the order in which they leave, behind all messages.
-  const std::vector<ExchangeStep>& broadcasts() const { return broadcasts_; }
+  const std::vector<ResultBroadcast>& broadcasts() const { return broadcasts_; }
   const Outgoing& outgoing_broadcast(std::size_t broadcast) const {
     return outgoing_broadcasts_[broadcast];
   }
@@ -66,7 +66,7 @@ class PlannedStep {
 
   Plan plan_;
   LayerOrder order_;
-  std::vector<ExchangeStep> broadcasts_;
+  std::vector<ResultBroadcast> broadcasts_;
   std::vector<Outgoing> messages_;
   std::vector<Outgoing> outgoing_broadcasts_;
   std::map<Key, Place> places_;
@@ -75,6 +75,6 @@ class PlannedStep {
 
 // The layers whose gradients a broadcast brings, by their numbers in the plan: each once, where its
 // second factor stands.
-std::vector<int> layers_of(const ExchangeStep& broadcast, const Plan& plan);
+std::vector<int> layers_of(const ResultBroadcast& broadcast, const Plan& plan);
 
 }  // namespace spdkfac

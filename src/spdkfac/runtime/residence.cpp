@@ -30,7 +30,7 @@ Residences residences_of(const Plan& full, const LayerOrder& order) {
       if (is_factor(member)) residences[order.factor_of(member)].average = message.route.root;
     }
   }
-  for (const FactorPlacement& factor : full.factors) {
+  for (const FactorPlacement& factor : full.placements) {
     if (factor.sends_gradient) residences[order.factor_of(factor)].inverse = factor.owner;
   }
   return residences;

@@ -8,6 +8,7 @@
 
 #include "spdkfac/base/error.h"
 #include "spdkfac/comm/agreement.h"
+#include "spdkfac/plan/model_file.h"
 #include "spdkfac/runtime/planners.h"
 
 namespace spdkfac {
@@ -68,8 +69,8 @@ Plan plan_without_messages(const std::string& model, const std::vector<TrackedLa
     FactorPlacement g = a;
     g.side = FactorSide::kG;
     g.dim = layer.weight.size(0) / groups;
-    plan.factors.push_back(a);
-    plan.factors.push_back(g);
+    plan.placements.push_back(a);
+    plan.placements.push_back(g);
   }
   return plan;
 }

@@ -15,33 +15,32 @@ namespace {
 constexpr double kTwice = 0.5;
 constexpr double kTenfold = 0.1;
 constexpr std::int64_t kRarer = 10;
-constexpr double kBf16Width = 0.5;
 
 constexpr const char* kInverses = "inverses";
 
-// A part of the costs: the factors that belong to it.
+// A part of the costs: the fields of the scale that belong to it.
 struct Part {
   const char* id;
   const char* name;
-  std::vector<double CostFactors::*> factors;
+  std::vector<double CostScale::*> fields;
 };
 
 const std::vector<Part>& parts() {
   static const std::vector<Part> kParts = {
-      {"forward_backward", "forward and backward", {&CostFactors::forward_backward}},
-      {"factor_computation", "factor computation", {&CostFactors::factors}},
-      {kInverses, "all inverses", {&CostFactors::inverses}},
-      {"precondition", "preconditioning", {&CostFactors::precondition}},
-      {"bytes", "bytes on the wire", {&CostFactors::bytes}},
-      {"startups", "start-up times", {&CostFactors::startups}},
-      {"handling", "host work and packing", {&CostFactors::host, &CostFactors::packing}},
-      {"contention", "slow-down under messages", {&CostFactors::contention}}};
+      {"forward_backward", "forward and backward", {&CostScale::forward_backward}},
+      {"factor_computation", "factor computation", {&CostScale::factors}},
+      {kInverses, "all inverses", {&CostScale::inverses}},
+      {"precondition", "preconditioning", {&CostScale::precondition}},
+      {"bytes", "bytes on the wire", {&CostScale::bytes}},
+      {"startups", "start-up times", {&CostScale::startups}},
+      {"handling", "host work and packing", {&CostScale::host, &CostScale::packing}},
+      {"contention", "slow-down under messages", {&CostScale::contention}}};
   return kParts;
 }
 
-CostFactors with(CostFactors factors, const Part& part, double value) {
-  for (const auto field : part.factors) factors.*field = value;
-  return factors;
+CostScale with(CostScale scale, const Part& part, double value) {
+  for (const auto field : part.fields) scale.*field = value;
+  return scale;
 }
 
 // A change before it is simulated. `batch` stands apart from the model's, whose measured totals
@@ -58,9 +57,8 @@ struct Idea {
 
 std::vector<Idea> hardware(const Scenario& base) {
   std::vector<Idea> ideas;
-  const auto add = [&](const char* id, const char* what, const CostFactors& factors) {
-    ideas.push_back(
-        {id, what, Needs::kHardware, "", scaled(base, factors), base.model.batch, true});
+  const auto add = [&](const char* id, const char* what, const CostScale& scale) {
+    ideas.push_back({id, what, Needs::kHardware, "", scaled(base, scale), base.model.batch, true});
   };
   if (base.world > 1) {
     add("bandwidth_x2", "network bandwidth ×2", {.bytes = kTwice});
@@ -117,18 +115,18 @@ std::vector<Idea> sizes(const Scenario& base) {
     changed.world = world;
     return changed;
   };
-  const auto workers = [](int world) {
-    return fmt::format("{} worker{}", world, world == 1 ? "" : "s");
+  const auto ranks = [](int world) {
+    return fmt::format("{} rank{}", world, world == 1 ? "" : "s");
   };
   const std::int64_t batch = base.model.batch;
-  add("batch_x2", fmt::format("batch {} per worker", 2 * batch), Needs::kOption,
+  add("batch_x2", fmt::format("batch {} per rank", 2 * batch), Needs::kOption,
       scaled(base, {.forward_backward = 2, .factors = 2}), 2 * batch);
   if (base.world > 1) {
-    add("workers_half", workers(base.world / 2), Needs::kOption, with_world(base.world / 2), batch);
+    add("workers_half", ranks(base.world / 2), Needs::kOption, with_world(base.world / 2), batch);
   }
-  // Costs of one worker say nothing about a network.
+  // Costs of one rank say nothing about a network.
   if (base.costs.world > 1 && 2 * base.world <= kMaxWorld) {
-    add("workers_x2", workers(2 * base.world), Needs::kHardware, with_world(2 * base.world), batch);
+    add("workers_x2", ranks(2 * base.world), Needs::kHardware, with_world(2 * base.world), batch);
   }
   return ideas;
 }
@@ -139,12 +137,6 @@ std::vector<Idea> all_ideas(const Scenario& base) {
     Scenario changed = base;
     changed.options = preset(kAutoAlgorithm);
     ideas.push_back({"auto", "algorithm auto", Needs::kOption, "", changed, base.model.batch});
-  }
-  if (base.world > 1) {
-    Scenario changed = base;
-    changed.costs.factor_width = kBf16Width;
-    ideas.push_back({"factors_bf16", "factors sent as bf16", Needs::kNewOption, "rounded factors",
-                     changed, base.model.batch});
   }
   for (auto&& more : {hardware(base), intervals(base), sizes(base)}) {
     ideas.insert(ideas.end(), more.begin(), more.end());
@@ -192,7 +184,7 @@ class Adviser {
     return {options, average_iteration(s.model, s.costs, s.world, options, s.intervals)};
   }
 
-  // Planning anew is not always better: rules such as greedy fusion can lose by faster parts.
+  // A new plan is not always better: rules such as greedy fusion can lose when parts get faster.
   Outcome best_of(const Scenario& s, bool same_plan_fits) {
     Outcome outcome = replanned(s);
     if (same_plan_fits) {

@@ -11,7 +11,7 @@
 
 namespace spdkfac {
 
-// The id of the limit that is not a cost but one inverse, which only one worker can do.
+// The id of the limit that is not a cost but one inverse, which only one rank can do.
 constexpr const char* kLargestInverse = "largest_inverse";
 
 // One part of an iteration, judged by simulations.
@@ -22,8 +22,8 @@ struct Limit {
   Seconds without;   // an iteration in which this part costs nothing
 };
 
-// What a change asks for: a flag that there is, one that there is not yet, or money.
-enum class Needs { kOption, kNewOption, kHardware };
+// What a change asks for: a flag, or money.
+enum class Needs { kOption, kHardware };
 
 // Something that could be changed, and what an iteration would then take.
 struct Change {
@@ -44,7 +44,7 @@ struct Advice {
   PlanOptions options;  // of the plan that is judged; `auto` has chosen
   Seconds iteration;    // averages over a refresh cycle, as all times here
   double examples_per_second = 0;
-  // Of one refresh: a worker cannot invert faster than the largest, all workers together not
+  // Of one refresh: a rank cannot invert faster than the largest, all ranks together not
   // faster than an equal share of all.
   Seconds largest_inverse;
   Seconds all_inverses;
@@ -57,7 +57,7 @@ struct Advice {
 using AdviceProgress = std::function<void(std::size_t done, std::size_t of)>;
 
 // What limits an iteration and what would help, for any K-FAC algorithm. Each answer is a
-// simulation of the changed scenario, planned anew by the same algorithm; or with the plan as it
+// simulation of the changed scenario, planned by the same algorithm; or with the plan as it
 // was where that still fits and is faster.
 Advice advise(const Scenario& scenario, const AdviceProgress& progress = {});
 

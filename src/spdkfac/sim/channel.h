@@ -8,35 +8,35 @@
 
 namespace spdkfac {
 
-struct Interval {
+struct BusyTime {
   Seconds start;
   Seconds end;
 };
 
-// The network as every collective sees it: each involves all workers, so one message at a time,
+// The network as every collective sees it: each involves all ranks, so one message at a time,
 // first in first out, whatever its root.
 class Channel {
  public:
-  // Carries a message that the last worker has reached at `ready`; returns when.
-  Interval carry(Seconds ready, Seconds duration);
+  // Carries a message that the last rank has reached at `ready`; returns when.
+  BusyTime carry(Seconds ready, Seconds duration);
 
   Seconds free_at() const { return free_at_; }
   // How long it was busy from `time` until it was last free.
   Seconds busy_since(Seconds time) const;
-  const std::vector<Interval>& busy() const { return busy_; }
+  const std::vector<BusyTime>& busy() const { return busy_; }
 
  private:
   Seconds free_at_;
-  std::vector<Interval> busy_;
+  std::vector<BusyTime> busy_;
   std::vector<Seconds> busy_before_;  // of each interval: how long the channel was busy before it
   Seconds busy_total_;
 };
 
-// One worker's compute stream. While the channel is busy it runs at `rate_under_communication`;
+// One rank's compute stream. While the channel is busy it runs at `rate_under_communication`;
 // `slowness` multiplies all its work. Time only moves forward.
-class WorkerClock {
+class RankClock {
  public:
-  WorkerClock(double slowness, double rate_under_communication)
+  RankClock(double slowness, double rate_under_communication)
       : slowness_(slowness), rate_(rate_under_communication) {}
 
   Seconds now() const { return now_; }

@@ -8,7 +8,7 @@
 #include "spdkfac/plan/cost_model.h"
 #include "spdkfac/plan/layer_spec.h"
 #include "spdkfac/plan/plan.h"
-#include "spdkfac/trace/trace.h"
+#include "spdkfac/sim/iteration_result.h"
 
 namespace spdkfac {
 
@@ -20,19 +20,13 @@ struct SimulationOptions {
   bool trace = true;  // record events of every rank
 };
 
-struct Simulation {
-  Trace trace;                        // empty unless asked for
-  Seconds iteration;                  // when the last worker is done
-  std::vector<Seconds> inverse_load;  // per rank: seconds spent inverting
-};
-
 // Runs one step of `plan` on the modelled cluster, deterministically; docs/cost-models.md has the
-// rules. `costs` may be for another number of workers; it is scaled to the plan's.
-Simulation simulate(const Plan& plan, const ModelSpec& model, const CostModel& costs,
-                    const SimulationOptions& options = {});
+// rules. `costs` may be for another number of ranks; it is scaled to the plan's.
+IterationResult simulate(const Plan& plan, const ModelSpec& model, const CostModel& costs,
+                         const SimulationOptions& options = {});
 
-// Average bytes that a worker sends in one step of the plan, with bandwidth-optimal collectives on
-// P workers: all-reduce 2·(P−1)/P of its payload; reduce and broadcast (P−1)/P.
+// Average bytes that a rank sends in one step of the plan, with bandwidth-optimal collectives on
+// P ranks: all-reduce 2·(P−1)/P of its payload; reduce and broadcast (P−1)/P.
 double bytes_per_worker(const Plan& plan, const ModelSpec& model);
 
 }  // namespace spdkfac

@@ -33,29 +33,29 @@ InverseCost scaled(const InverseCost& cost, double factor) {
 
 // Whatever says how long a layer takes, as measured times they can be scaled one by one. What was
 // not measured of preconditioning and inverses is left to the cluster.
-void scale_layers(Scenario& scenario, const CostFactors& factors) {
+void scale_layers(Scenario& scenario, const CostScale& scale) {
   const std::vector<LayerCosts> layers = layer_costs(scenario.model, scenario.costs);
-  const auto scale = [](std::optional<Seconds>& time, double factor) {
+  const auto multiply = [](std::optional<Seconds>& time, double factor) {
     if (time) time = *time * factor;
   };
   for (std::size_t l = 0; l < layers.size(); ++l) {
     LayerTimes times = scenario.model.layers[l].times.value_or(LayerTimes{});
-    times.forward = layers[l].forward * factors.forward_backward;
-    times.backward = layers[l].backward * factors.forward_backward;
-    times.factor_a = layers[l].factor_a * factors.factors;
-    times.factor_g = layers[l].factor_g * factors.factors;
-    scale(times.precondition, factors.precondition);
-    scale(times.inverse_a, factors.inverses);
-    scale(times.inverse_g, factors.inverses);
+    times.forward = layers[l].forward * scale.forward_backward;
+    times.backward = layers[l].backward * scale.forward_backward;
+    times.factor_a = layers[l].factor_a * scale.factors;
+    times.factor_g = layers[l].factor_g * scale.factors;
+    multiply(times.precondition, scale.precondition);
+    multiply(times.inverse_a, scale.inverses);
+    multiply(times.inverse_g, scale.inverses);
     scenario.model.layers[l].times = times;
   }
   const auto totals = scenario.costs.models.find(scenario.model.name);
   if (totals != scenario.costs.models.end()) {
-    totals->second.factors = totals->second.factors * factors.precondition;
+    totals->second.factors = totals->second.factors * scale.precondition;
   }
   if (scenario.costs.compute) {
     FlopsPerSecond& rate = scenario.costs.compute->precondition;
-    rate = rate / factors.precondition;  // infinite when free
+    rate = rate / scale.precondition;  // infinite when free
   }
 }
 
@@ -70,24 +70,23 @@ std::vector<Seconds> inverse_times(const ModelSpec& model, const CostModel& cost
 
 }  // namespace
 
-Scenario scaled(const Scenario& scenario, const CostFactors& factors) {
+Scenario scaled(const Scenario& scenario, const CostScale& scale) {
   Scenario result = scenario;
-  scale_layers(result, factors);
+  scale_layers(result, scale);
   CostModel& costs = result.costs;
-  costs.inverse = scaled(costs.inverse, factors.inverses);
-  for (CollectiveCost* cost :
-       {&costs.all_reduce, &costs.reduce, &costs.broadcast, &costs.all_gather}) {
-    *cost = cost->scaled(factors.startups, factors.bytes, factors.startups);
+  costs.inverse = scaled(costs.inverse, scale.inverses);
+  for (CollectiveCost* cost : {&costs.all_reduce, &costs.reduce, &costs.broadcast}) {
+    *cost = cost->scaled(scale.startups, scale.bytes, scale.startups);
   }
   Overheads& overheads = costs.overheads;
-  overheads.host_per_tensor = overheads.host_per_tensor * factors.host;
-  overheads.pack_per_element = overheads.pack_per_element * factors.packing;
-  overheads.unpack_per_element = overheads.unpack_per_element * factors.packing;
-  if (factors.contention != 1) {
+  overheads.host_per_tensor = overheads.host_per_tensor * scale.host;
+  overheads.pack_per_element = overheads.pack_per_element * scale.packing;
+  overheads.unpack_per_element = overheads.unpack_per_element * scale.packing;
+  if (scale.contention != 1) {
     for (double* rate : {&overheads.compute_rate_under_communication,
                          &overheads.communication_rate_under_computation}) {
       const double lost = 1 / *rate - 1;
-      *rate = 1 / (1 + lost * factors.contention);
+      *rate = 1 / (1 + lost * scale.contention);
     }
   }
   return result;

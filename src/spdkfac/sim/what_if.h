@@ -18,7 +18,7 @@ struct Scenario {
 };
 
 // What the seconds of each part are multiplied by: 0.5 is twice as fast, 0 costs nothing.
-struct CostFactors {
+struct CostScale {
   double forward_backward = 1;
   double factors = 1;
   double inverses = 1;
@@ -29,9 +29,9 @@ struct CostFactors {
   double packing = 1;     // and unpacking
   double contention = 1;  // the time that computation loses while messages travel
 };
-constexpr CostFactors kEverythingFree{0, 0, 0, 0, 0, 0, 0, 0, 0};
+constexpr CostScale kEverythingFree{0, 0, 0, 0, 0, 0, 0, 0, 0};
 
-Scenario scaled(const Scenario& scenario, const CostFactors& factors);
+Scenario scaled(const Scenario& scenario, const CostScale& scale);
 
 // No inverse takes longer than `most`.
 Scenario with_inverses_at_most(const Scenario& scenario, Seconds most);

@@ -206,6 +206,16 @@ Seconds exposed_communication(const CategoryTimes& breakdown) {
          breakdown[Category::kInverseComm];
 }
 
+Seconds factor_messages(const Trace& trace) {
+  Seconds sum;
+  for (const TraceEvent& event : trace.events()) {
+    const bool counts =
+        event.rank == 0 && event.lane == Lane::kChannel && event.category == Category::kFactorComm;
+    if (counts) sum += event.duration;
+  }
+  return sum;
+}
+
 std::vector<RankUtilisation> utilisation(const Trace& trace) {
   const std::vector<LaneEvents> compute = lanes_of(trace, Lane::kCompute);
   const std::vector<LaneEvents> channel = lanes_of(trace, Lane::kChannel);

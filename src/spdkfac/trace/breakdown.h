@@ -24,6 +24,9 @@ int critical_rank(const Trace& trace);
 // The part of a breakdown that is communication.
 Seconds exposed_communication(const CategoryTimes& breakdown);
 
+// That messages of factors were on the channel of rank 0.
+Seconds factor_messages(const Trace& trace);
+
 struct RankUtilisation {
   Seconds compute;  // its compute lane is busy
   Seconds channel;  // its channel is busy

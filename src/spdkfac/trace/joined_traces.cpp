@@ -8,7 +8,7 @@
 namespace spdkfac {
 namespace {
 
-struct Span {
+struct MessageSpan {
   Seconds start;
   Seconds end;
   double elements;
@@ -22,8 +22,8 @@ constexpr double kStartupElements = 4096;
 // travelled beside it.
 constexpr double kSuddenly = 2;
 
-std::vector<Span> messages_of(const Trace& trace, Seconds shift) {
-  std::vector<Span> messages;
+std::vector<MessageSpan> messages_of(const Trace& trace, Seconds shift) {
+  std::vector<MessageSpan> messages;
   for (const TraceEvent& event : trace.events()) {
     if (event.lane != Lane::kChannel) continue;
     messages.push_back({event.start + shift, event.end() + shift,
@@ -34,17 +34,17 @@ std::vector<Span> messages_of(const Trace& trace, Seconds shift) {
 
 // Some are under way together and end nearly at once: the lane shows the first for the time of all
 // and the others for none. Each gets its share of the time by its size.
-void share_time(std::vector<Span>& messages) {
+void share_time(std::vector<MessageSpan>& messages) {
   struct Group {
     std::size_t first;
-    Span span;
+    MessageSpan span;
   };
   std::vector<Group> groups;
   for (std::size_t i = 0; i < messages.size(); ++i) {
     groups.push_back({i, messages[i]});
     while (groups.size() > 1) {
-      const Span& last = groups.back().span;
-      Span& before = groups[groups.size() - 2].span;
+      const MessageSpan& last = groups.back().span;
+      MessageSpan& before = groups[groups.size() - 2].span;
       const bool behind = last.start <= before.end;
       const bool faster = last.elements * before.duration().value() >
                           kSuddenly * before.elements * last.duration().value();
@@ -56,7 +56,7 @@ void share_time(std::vector<Span>& messages) {
   }
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const std::size_t end = g + 1 < groups.size() ? groups[g + 1].first : messages.size();
-    const Span& all = groups[g].span;
+    const MessageSpan& all = groups[g].span;
     if (end - groups[g].first == 1) continue;
     Seconds now = all.start;
     for (std::size_t i = groups[g].first; i < end; ++i) {
@@ -68,11 +68,11 @@ void share_time(std::vector<Span>& messages) {
 }
 
 // When each message was on its way for all ranks, which start the same ones in the same order.
-std::vector<Span> shared_messages(const std::vector<Trace>& ranks,
+std::vector<MessageSpan> shared_messages(const std::vector<Trace>& ranks,
                                   const std::vector<Seconds>& shifts) {
-  std::vector<Span> shared = messages_of(ranks[0], shifts[0]);
+  std::vector<MessageSpan> shared = messages_of(ranks[0], shifts[0]);
   for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
-    const std::vector<Span> own = messages_of(ranks[rank], shifts[rank]);
+    const std::vector<MessageSpan> own = messages_of(ranks[rank], shifts[rank]);
     SPDKFAC_CHECK(own.size() == shared.size(), "ranks with different messages");
     for (std::size_t i = 0; i < own.size(); ++i) {
       shared[i].start = std::max(shared[i].start, own[i].start);
@@ -91,7 +91,7 @@ std::vector<Span> shared_messages(const std::vector<Trace>& ranks,
 
 Trace joined_traces(const std::vector<Trace>& ranks, const std::vector<Seconds>& shifts) {
   SPDKFAC_CHECK(!ranks.empty() && ranks.size() == shifts.size(), "traces without their shifts");
-  const std::vector<Span> messages = shared_messages(ranks, shifts);
+  const std::vector<MessageSpan> messages = shared_messages(ranks, shifts);
   Trace all(static_cast<int>(ranks.size()));
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     std::size_t message = 0;

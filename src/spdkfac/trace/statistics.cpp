@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numeric>
 
 #include "spdkfac/base/check.h"
 
@@ -16,6 +17,17 @@ double quantile(std::vector<double> samples, double share) {
   const auto below = static_cast<std::size_t>(std::floor(place));
   const std::size_t above = std::min(below + 1, samples.size() - 1);
   return samples[below] + (place - static_cast<double>(below)) * (samples[above] - samples[below]);
+}
+
+std::size_t middle_sample(const std::vector<double>& samples) {
+  SPDKFAC_CHECK(!samples.empty(), "the middle of nothing");
+  std::vector<std::size_t> order(samples.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto middle = order.begin() + static_cast<std::ptrdiff_t>((samples.size() - 1) / 2);
+  std::nth_element(order.begin(), middle, order.end(), [&](std::size_t one, std::size_t other) {
+    return samples[one] < samples[other] || (samples[one] == samples[other] && one < other);
+  });
+  return *middle;
 }
 
 Spread spread_of(const std::vector<double>& samples) {

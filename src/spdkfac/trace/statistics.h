@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 namespace spdkfac {
@@ -8,6 +9,9 @@ namespace spdkfac {
 // The value below which `share` (0 to 1) of the samples lie, interpolated between neighbours. At
 // least one sample.
 double quantile(std::vector<double> samples, double share);
+
+// Index of the sample in the middle; of two, that of the smaller. At least one sample.
+std::size_t middle_sample(const std::vector<double>& samples);
 
 struct Spread {
   double median = 0;

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "spdkfac/base/category.h"
-#include "spdkfac/base/json.h"
 #include "spdkfac/base/units.h"
 
 namespace spdkfac {
@@ -70,11 +69,5 @@ class Trace {
   std::vector<std::string> names_;
   std::unordered_map<std::string, std::uint32_t> name_index_;
 };
-
-// One event as a list: rank, lane, category, name, start, duration, and the elements of a message
-// (docs/records.md).
-Json to_json(const Trace& trace);
-// What to_json() gave. Its iteration is the end of the last event.
-Trace parse_trace(const JsonValue& events, int world);
 
 }  // namespace spdkfac

@@ -29,9 +29,4 @@ c10::Device find_device(const std::string& name) {
   return device;
 }
 
-void synchronize(c10::Device device) {
-  if (device.is_cpu()) return;
-  c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
-}
-
 }  // namespace spdkfac::train

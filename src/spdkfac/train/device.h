@@ -11,7 +11,4 @@ namespace spdkfac::train {
 // there is a ConfigError that says whether the build or the machine lacks it.
 c10::Device find_device(const std::string& name);
 
-// Waits until the device has done everything that was queued.
-void synchronize(c10::Device device);
-
 }  // namespace spdkfac::train

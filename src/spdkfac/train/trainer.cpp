@@ -16,6 +16,7 @@
 
 #include "spdkfac/base/error.h"
 #include "spdkfac/data/batches.h"
+#include "spdkfac/plan/plan_file.h"
 #include "spdkfac/runtime/step_meter.h"
 #include "spdkfac/train/device.h"
 #include "spdkfac/train/interrupt.h"

@@ -83,7 +83,8 @@ class Timeline {
 
   load() {
     const view = this.spec.views[this.view];
-    this.blocks = [["predicted", unpackEvents(view.predicted)],
+    this.blocks = [["forecast", unpackEvents(view.forecast)],
+                   ["replay", unpackEvents(view.replay)],
                    [this.spec.real, unpackEvents(view.measured)]].filter(([, events]) => events);
     const ranks = new Set();
     for (const [, events] of this.blocks) for (const row of events.rows) ranks.add(row >> 1);

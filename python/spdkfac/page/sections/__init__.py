@@ -6,11 +6,11 @@ from __future__ import annotations
 from ..charts import Charts
 from ..records import Record
 from ..section import Section
-from . import (ablation, breakdown, convergence, fits, iteration, memory, models, pipelining,
-                      placement, scaling, timeline)
+from . import (ablation, accuracy, breakdown, convergence, fits, iteration, memory, models, pipelining,
+               placement, scaling, step, timeline)
 
 ORDER = (iteration, timeline, breakdown, pipelining, placement, ablation, scaling, fits, models,
-         memory, convergence)
+         memory, step, accuracy, convergence)
 
 
 def make(records: list[Record], charts: Charts) -> list[Section]:

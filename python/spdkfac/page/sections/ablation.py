@@ -36,7 +36,8 @@ def rows_of(runs: list[Run]) -> list[list[object]]:
             change(1 / up.factor - 1) if up.differs else "no difference")
         rows.append([run.model, Number(run.world), run.label,
                      None if run.paper is None else Number(duration(run.paper)),
-                     Number(duration(run.predicted.seconds)) if run.predicted else None,
+                     Number(duration(run.forecast.seconds)) if run.forecast else None,
+                     Number(duration(run.replay.seconds)) if run.replay else None,
                      Number(duration(run.measured.seconds)) if run.measured else None,
                      Number(duration_range(run.measured.low, run.measured.high))
                      if run.measured else None,
@@ -59,8 +60,8 @@ def make(records: list[Record], charts: Charts) -> Section | None:
                 pieces.append(charts.add(iteration_bars(runs, record.real),
                                          f"Bars of the ablation, {name}", name))
         said += words
-        head = ("model", "ranks", "variant", "the paper’s", "predicted", record.real,
-                "95 % interval", "against the first")
+        head = ("model", "ranks", "variant", "the paper’s", "forecast", "replay",
+                record.real, "95 % interval", "against the first")
         rows = [row for runs in found.values() for row in rows_of(runs)]
         content = (source_legend(record.real, sources_of(record.runs)) + grid(pieces)
                    + table(head, rows, "Ablation in numbers"))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ..bars import stacked_bars
+from ..bars import stacked_bars, timed_sources
 from ..charts import Charts, grid
 from ..compare import find, groups, hiding, hiding_text
 from ..markup import Number, category_legend, source_legend, table
@@ -15,7 +15,8 @@ from ..words import duration, percent, place
 
 def with_parts(runs: list[Run]) -> list[Run]:
     return [run for run in runs
-            if any(timing and timing.breakdown for timing in (run.predicted, run.measured))]
+            if any(timing and timing.breakdown
+                   for timing in (run.forecast, run.replay, run.measured))]
 
 
 def choose(records: list[Record]) -> list[Record]:
@@ -51,7 +52,8 @@ def findings(runs: list[Run]) -> list[str]:
 def rows_of(record: Record) -> list[list[object]]:
     rows: list[list[object]] = []
     for run in with_parts(record.runs):
-        for kind, timing in (("predicted", run.predicted), (record.real, run.measured)):
+        for kind, timing in (("forecast", run.forecast), ("replay", run.replay),
+                             (record.real, run.measured)):
             if timing and timing.breakdown:
                 values = [timing.breakdown.get(name, 0.0) for name in CATEGORIES]
                 rows.append([run.model, Number(run.world), run.label, kind,
@@ -71,8 +73,7 @@ def make(records: list[Record], charts: Charts) -> Section | None:
             pieces.append(charts.add(figure, f"Stacked bars of the parts of iterations, {name}",
                                      name))
         said += words
-        sources = [source for source in ("predicted", "measured")
-                   if any(getattr(run, source) for run in record.runs)]
+        sources = timed_sources(record.runs)
         names = [name for name, _ in CATEGORIES.values()]
         head = ("model", "ranks", "algorithm", "", *names, "sum")
         content = (category_legend() + source_legend(record.real, sources) + grid(pieces)

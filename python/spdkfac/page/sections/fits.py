@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from ..charts import (Charts, axis, chart_time_unit, dim_ticks, grid, log_axis, plot_text,
-                    with_legend)
+                      with_legend)
 from ..markup import Number, table
 from ..palette import BLUE, GREEN, ORANGE, PURPLE, VERMILION
 from ..records import Record
@@ -115,7 +115,7 @@ def threshold_figure(curves: list[dict], threshold: int | None) -> go.Figure:
 
 
 def best_fit(curve: dict) -> dict | None:
-    """The fit that predictions use, or else the one that is nearest to the points."""
+    """The fit that forecasts use, or else the one that is nearest to the points."""
     used = [fit for fit in curve["fits"] if fit.get("used")]
     return min(used or curve["fits"], key=lambda fit: -(fit["r2"] or 0.0), default=None)
 
@@ -177,6 +177,6 @@ def make(records: list[Record], charts: Charts) -> Section | None:
         blocks.append(block(record, words, both + grid(pieces) + fits + points))
     if not blocks:
         return None
-    intro = ("<p>Predictions rest on these curves. Below each, how far a curve is from the "
+    intro = ("<p>Forecasts rest on these curves. Below each, how far a curve is from the "
              "measured points, relative to them.</p>")
     return Section("fits", "Cost models", said, intro + "".join(blocks))

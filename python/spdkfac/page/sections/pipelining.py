@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ..bars import stacked_bars
+from ..bars import stacked_bars, timed_sources
 from ..charts import Charts, grid
 from ..compare import groups, hiding, hiding_text
 from ..markup import Number, legend, source_legend, table
@@ -31,7 +31,8 @@ def findings(runs: list[Run]) -> list[str]:
 def rows_of(record: Record) -> list[list[object]]:
     rows: list[list[object]] = []
     for run in with_parts(record.runs):
-        for kind, timing in (("predicted", run.predicted), (record.real, run.measured)):
+        for kind, timing in (("forecast", run.forecast), ("replay", run.replay),
+                             (record.real, run.measured)):
             if timing is None or not timing.breakdown:
                 continue
             exposed, messages = timing.breakdown.get("factor_comm", 0.0), timing.factor_messages
@@ -56,8 +57,7 @@ def make(records: list[Record], charts: Charts) -> Section | None:
                                   record.real, hidden=True)
             pieces.append(charts.add(figure, f"Factor computation and communication, {name}", name))
         said += words
-        sources = [source for source in ("predicted", "measured")
-                   if any(getattr(run, source) for run in record.runs)]
+        sources = timed_sources(record.runs)
         key = (legend(CATEGORIES[part] for part in PARTS)
                + legend([("FactorComm, hidden", CATEGORIES["factor_comm"][1])], "pale")
                + source_legend(record.real, sources))

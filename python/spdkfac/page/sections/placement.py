@@ -8,7 +8,7 @@ import statistics
 import plotly.graph_objects as go
 
 from ..charts import (Charts, axis, chart_time_unit, dim_ticks, grid, layout, log_axis,
-                    plot_text)
+                      plot_text)
 from ..compare import colours, groups
 from ..markup import Number, legend, table
 from ..palette import SIDES
@@ -23,7 +23,7 @@ BESIDE = 0.17  # of a row: A above its middle, G below, so that neither hides th
 
 
 def loads(run: Run) -> list[float]:
-    for timing in (run.measured, run.predicted):
+    for timing in (run.measured, run.replay, run.forecast):
         if timing and timing.inverse_loads:
             return timing.inverse_loads
     return []

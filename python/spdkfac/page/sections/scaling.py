@@ -8,11 +8,14 @@ import plotly.graph_objects as go
 from ..bars import sources_of
 from ..charts import Charts, axis, chart_time_unit, grid, layout, log_axis, plot_text
 from ..compare import fastest_text, find, groups, speed_up, speed_up_text
-from ..markup import Number, legend, line_legend, table
+from ..markup import Number, legend, line_legend, source_names, table
 from ..palette import run_colours
 from ..records import Record, Run
 from ..section import Finding, Section, block, mode_of
 from ..words import count, duration, duration_range, place
+
+
+DASHES = {"forecast": "dot", "replay": "dash", "measured": "solid"}
 
 
 def series(runs: list[Run]) -> list[tuple[list[Run], str]]:
@@ -25,7 +28,7 @@ def series(runs: list[Run]) -> list[tuple[list[Run], str]]:
 
 
 def line(runs: list[Run], colour: str, source: str, word: str, length: float) -> go.Scatter | None:
-    """One algorithm: predicted is dashed, measured is drawn through with its intervals."""
+    """One algorithm: simulations are dotted or dashed, measured is solid with its intervals."""
     known = [(run, getattr(run, source)) for run in runs if getattr(run, source)]
     if not known:
         return None
@@ -33,7 +36,7 @@ def line(runs: list[Run], colour: str, source: str, word: str, length: float) ->
     trace = go.Scatter(
         x=[run.world for run, _ in known], y=[timing.seconds / length for _, timing in known],
         name=plot_text(f"{runs[0].label}, {word}"), mode="lines+markers", hoverinfo="text",
-        line={"color": colour, "width": 2, "dash": "solid" if real else "dot"},
+        line={"color": colour, "width": 2, "dash": DASHES[source]},
         marker={"color": colour, "size": 7, "symbol": "circle" if real else "circle-open"},
         hovertext=[f"<b>{plot_text(run.label)}</b>, {word}<br>{count(run.world)} ranks: "
                    f"{duration(timing.seconds)}" for run, timing in known])
@@ -47,11 +50,11 @@ def line(runs: list[Run], colour: str, source: str, word: str, length: float) ->
 
 def figure_of(runs: list[Run], real: str) -> go.Figure:
     unit, length = chart_time_unit(timing.seconds for run in runs
-                                   for timing in (run.predicted, run.measured) if timing)
+                                   for timing in (run.forecast, run.replay, run.measured) if timing)
     figure = go.Figure()
     for of_one, colour in series(runs):
-        for source, word in (("predicted", "predicted"), ("measured", real)):
-            trace = line(of_one, colour, source, word, length)
+        for source in DASHES:
+            trace = line(of_one, colour, source, source_names(real)[source], length)
             if trace is not None:
                 figure.add_trace(trace)
     worlds = sorted({run.world for run in runs})
@@ -85,11 +88,13 @@ def make(records: list[Record], charts: Charts) -> Section | None:
                                      f"Iteration time over the number of ranks, {model}", model))
         said += words
         rows = [[run.model, run.label, Number(run.world),
-                 Number(duration(run.predicted.seconds)) if run.predicted else None,
+                 Number(duration(run.forecast.seconds)) if run.forecast else None,
+                 Number(duration(run.replay.seconds)) if run.replay else None,
                  Number(duration(run.measured.seconds)) if run.measured else None,
                  Number(duration_range(run.measured.low, run.measured.high))
                  if run.measured else None] for run in runs]
-        head = ("model", "algorithm", "ranks", "predicted", record.real, "95 % interval")
+        head = ("model", "algorithm", "ranks", "forecast", "replay", record.real,
+                "95 % interval")
         key = legend((of_one[0].label, colour) for of_one, colour in series(runs))
         content = (key + line_legend(record.real, sources_of(runs)) + grid(pieces)
                    + table(head, rows, "Scaling in numbers"))

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timeline of an iteration: what each rank does and sends, predicted above measured."""
+"""Timeline of an iteration: what each rank does and sends: forecast, replay, measured."""
 
 from __future__ import annotations
 
 from .. import events
 from ..charts import Charts
-from ..markup import Number, category_legend, table
+from ..markup import Number, category_legend, source_names, table
 from ..palette import CATEGORIES
 from ..records import Record
 from ..section import Finding, Section, block
@@ -13,6 +13,12 @@ from ..words import count, duration, percent, place, plural
 
 MOST_EVENTS = 240_000  # of all timelines of a page
 HEIGHT = 460  # until the script has drawn it
+KINDS = ("forecast", "replay", "measured")
+
+
+def shown(trace: dict) -> bool:
+    """Whether there are events of any kind."""
+    return any(trace.get(kind) for kind in KINDS)
 
 
 def channel_share(found: events.Events) -> float | None:
@@ -76,28 +82,27 @@ def main_trace(traces: list[dict]) -> int:
 
 def make(records: list[Record], charts: Charts) -> Section | None:
     chosen = [record for record in records
-              if any(trace.get("predicted") or trace.get("measured")
-                     for trace in record.body.get("traces", []))]
+              if any(shown(trace) for trace in record.body.get("traces", []))]
     if not chosen:
         return None
     most = events.fair_share([len(trace.get(kind) or []) for record in chosen
                               for trace in record.body["traces"]
-                              for kind in ("predicted", "measured")], MOST_EVENTS)
+                              for kind in KINDS], MOST_EVENTS)
     blocks, said = [], []
     for record in chosen:
         views, words, rows = [], [], []
-        traces = [trace for trace in record.body["traces"]
-                  if trace.get("predicted") or trace.get("measured")]
+        traces = [trace for trace in record.body["traces"] if shown(trace)]
         first = main_trace(traces)
         main = traces[first]["algorithm"]
         for trace in traces:
             where = place(trace["model"], trace["world"])
             label = trace["label"] or trace["algorithm"]
             view = {"label": f"{label} · {where}"}
-            for kind, word in (("predicted", "predicted"), ("measured", record.real)):
+            for kind in KINDS:
+                word = source_names(record.real)[kind]
                 view[kind], facts = side(trace.get(kind), most)
                 if facts:
-                    mode = "simulated" if kind == "predicted" else record.mode
+                    mode = record.mode if kind == "measured" else "simulated"
                     words += findings(where, label, word, facts, mode,
                                       trace["algorithm"] == main)
                     rows.append([where, label, word, Number(count(facts["events"])),

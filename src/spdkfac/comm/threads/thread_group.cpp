@@ -17,7 +17,7 @@ namespace {
 // Between two checks for timeouts.
 constexpr std::chrono::milliseconds kInterval{20};
 
-double seconds(std::chrono::steady_clock::duration duration) {
+double to_seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
@@ -180,8 +180,8 @@ void ThreadGroup::check_timeout(const Meeting& front) {
       fmt::format("threads: {} on rank {} of {} has not ended after {:.1f} s; {} did not join it: "
                   "let all ranks "
                   "call the same collectives, or set a timeout longer than {:g} s",
-                  front.signature.text(), front.first_rank, size_, seconds(waited), missing,
-                  seconds(options_.timeout)));
+                  front.signature.text(), front.first_rank, size_, to_seconds(waited), missing,
+                  to_seconds(options_.timeout)));
 }
 
 }  // namespace spdkfac::comm

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "spdkfac/bench/step_bench.h"
+#include "spdkfac/report/record.h"
+#include "spdkfac/report/table.h"
+#include "spdkfac/trace/statistics.h"
+
+namespace spdkfac::bench {
+namespace {
+
+constexpr double kMilliseconds = 1e3;
+
+const std::string& precision_name(Precision precision) {
+  return precision_names()[static_cast<std::size_t>(precision)];
+}
+
+std::string methods_text(const std::vector<MeasuredMethod>& methods) {
+  Table table({{"convolution's input", Table::Align::kLeft},
+               {"kernel"},
+               {"padding"},
+               {"patches ms"},
+               {"shifts ms"}});
+  for (const MeasuredMethod& one : methods) {
+    table.add_row({fmt::format("{}", fmt::join(one.input, "x")),
+                   fmt::format("{}x{}", one.conv.kernel[0], one.conv.kernel[1]),
+                   fmt::format("{}x{}", one.conv.padding[0], one.conv.padding[1]),
+                   fmt::format("{:.3f}", one.patches_ms), fmt::format("{:.3f}", one.shifts_ms)});
+  }
+  return table.text();
+}
+
+}  // namespace
+
+std::string to_text(const StepBenchOptions& options, const StepBenchResult& result) {
+  std::string text = fmt::format(
+      "{}{}; {} steps of each, interleaved, after {} to warm up; "
+      "factors every {}, inverses every {} steps\n",
+      to_text(options.setting),
+      options.setting.device == "cpu" ? fmt::format(" ({} threads)", at::get_num_threads())
+                                      : fmt::format(" ({})", precision_name(options.precision)),
+      options.setting.steps, options.warmup, options.kfac.factor_interval,
+      options.kfac.inverse_interval);
+  const double base = quantile(result.variants[0].seconds, 0.5);
+  Table times({{"step", Table::Align::kLeft}, {"median ms"}, {"quartiles ms"}, {"x sgd"}});
+  for (const StepSamples& variant : result.variants) {
+    const Spread spread = spread_of(variant.seconds);
+    times.add_row(
+        {variant.name, fmt::format("{:.2f}", spread.median * kMilliseconds),
+         fmt::format("{:.2f} to {:.2f}", spread.low * kMilliseconds, spread.high * kMilliseconds),
+         fmt::format("{:.3f}", spread.median / base)});
+  }
+  Table parts({{"part of a traced step", Table::Align::kLeft}, {"ms"}, {"calls alone ms"}, {"x"}});
+  for (const auto& [name, milliseconds] : result.parts) {
+    std::vector<std::string> row = {name, fmt::format("{:.2f}", milliseconds), "", ""};
+    for (const auto& [call, calls] : result.calls_alone) {
+      if (call != name) continue;
+      row[2] = fmt::format("{:.2f}", calls);
+      row[3] = fmt::format("{:.2f}", milliseconds / calls);
+    }
+    parts.add_row(row);
+  }
+  text += times.text() + "\n" + parts.text();
+  if (!result.methods.empty()) text += "\n" + methods_text(result.methods);
+  if (result.peak_bytes_kfac > 0) {
+    const auto megabytes = [](std::int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
+    const Bytes held = result.memory.factors + result.memory.inverses + result.memory.buffers;
+    text += fmt::format(
+        "peak memory: sgd {:.0f} MB, kfac {:.0f} MB, {:.2f} x the {:.0f} MB of factors, inverses "
+        "and "
+        "buffers more\n",
+        megabytes(result.peak_bytes_sgd), megabytes(result.peak_bytes_kfac),
+        megabytes(result.peak_bytes_kfac - result.peak_bytes_sgd) / megabytes(held.value()),
+        megabytes(held.value()));
+  }
+  return text;
+}
+
+Json to_json(const StepBenchOptions& options, const StepBenchResult& result) {
+  RecordHead head;
+  head.experiment = "step";
+  head.mode = RecordMode::kMeasured;
+  head.device = options.setting.device;
+  head.options = to_json(options.setting);
+  head.options["precision"] = precision_name(options.precision);
+  head.options["factor_interval"] = options.kfac.factor_interval;
+  head.options["inverse_interval"] = options.kfac.inverse_interval;
+  Json record = to_json(head);
+  record["kfac"] = digest(options.kfac);
+  for (const StepSamples& variant : result.variants) {
+    record["seconds"][variant.name] = variant.seconds;
+  }
+  record["parts_ms"] = Json::object();
+  for (const auto& [name, value] : result.parts) record["parts_ms"][name] = value;
+  record["calls_alone_ms"] = Json::object();
+  for (const auto& [name, value] : result.calls_alone) record["calls_alone_ms"][name] = value;
+  if (result.peak_bytes_kfac > 0) {
+    record["peak_bytes"] = {{"sgd", result.peak_bytes_sgd}, {"kfac", result.peak_bytes_kfac}};
+  }
+  return record;
+}
+
+}  // namespace spdkfac::bench

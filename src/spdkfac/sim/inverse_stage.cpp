@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/sim/inverse_stage.h"
+
+#include <utility>
+
+namespace spdkfac {
+namespace {
+
+class InverseStage {
+ public:
+  InverseStage(const StepToSimulate& step, SimulatedRanks& ranks)
+      : step_(step), plan_(step.plan), ranks_(ranks), loads_(ranks.streams()) {}
+
+  std::vector<Seconds> run() {
+    ranks_.look_ahead([this] { invert_and_broadcast(); });
+    invert_and_broadcast();
+    unpack_inverses();
+    ranks_.all_wait_until(ranks_.channel_free());
+    precondition_everywhere();
+    return std::move(loads_);
+  }
+
+ private:
+  std::uint32_t label(const char* what, const FactorPlacement& factor) {
+    return ranks_.label("{} {} {}", what, factor.side == FactorSide::kA ? "A" : "G",
+                        step_.layer(factor.layer).name);
+  }
+  std::uint32_t label(const char* what, int layer) {
+    return ranks_.label("{} {}", what, step_.layer(layer).name);
+  }
+  Seconds precondition_time(int layer) const {
+    return step_.layers[static_cast<std::size_t>(layer)].precondition;
+  }
+
+  void invert(const FactorPlacement& factor) {
+    const Seconds work = step_.layers[static_cast<std::size_t>(factor.layer)].inverse(factor.side);
+    const auto name = label("invert", factor);
+    const auto on = [&](std::size_t stream) {
+      loads_[stream] += ranks_.compute(stream, work, Category::kInverseComp, name);
+    };
+    if (factor.owner) {
+      on(ranks_.stream_of(*factor.owner));
+    } else {
+      for (std::size_t stream = 0; stream < ranks_.streams(); ++stream) on(stream);
+    }
+  }
+
+  // Every rank prepares the same buffer; the broadcast starts when the last has come to it.
+  void broadcast_inverse(const ResultBroadcast& step) {
+    const FactorPlacement& factor = plan_.placements[step.last];
+    const Seconds work =
+        step_.host() + step_.costs.overheads.pack_per_element * static_cast<double>(step.elements);
+    ranks_.compute_everywhere(work, Category::kInverseComp, label("pack inverse", factor));
+    const Seconds arrived =
+        ranks_.carry(ranks_.last(), step_.costs.broadcast.time(step.elements, step.tensors),
+                     Category::kInverseComm, label("broadcast inverse", factor), step.elements);
+    if (!ranks_.looks_ahead()) arrivals_.emplace_back(step.last, arrived);
+  }
+
+  // The owner has the inverses: it preconditions, and V leaves straight from the gradients.
+  void broadcast_gradients(const ResultBroadcast& step) {
+    for (std::size_t i = step.first; i <= step.last; i += 2) {
+      const int layer = plan_.placements[i].layer;
+      ranks_.compute(ranks_.stream_of(step.root), precondition_time(layer), Category::kPrecondition,
+                     label("precondition", layer));
+    }
+    const int layer = plan_.placements[step.last].layer;
+    ranks_.compute_everywhere(step_.host(), Category::kPrecondition,
+                              label("post gradient of", layer));
+    ranks_.carry(ranks_.last(), step_.costs.broadcast.time(step.elements, step.tensors),
+                 Category::kInverseComm, label("broadcast gradient of", layer), step.elements);
+  }
+
+  void invert_and_broadcast() {
+    const bool inverts = plan_.step == StepKind::kFull;
+    // As in the published code, Seq-Dist broadcasts only after all inversions.
+    const bool inverses_first = plan_.options.placement == PlacementKind::kSequential;
+    const std::vector<ResultBroadcast> steps = result_broadcasts(plan_, step_.model);
+    auto next = steps.begin();
+    if (inverts && inverses_first) {
+      for (const FactorPlacement& factor : plan_.placements) invert(factor);
+    }
+    for (std::size_t i = 0; i < plan_.placements.size(); ++i) {
+      if (inverts && !inverses_first) invert(plan_.placements[i]);
+      if (next == steps.end() || next->last != i) continue;
+      if (next->gradients) {
+        broadcast_gradients(*next);
+      } else {
+        broadcast_inverse(*next);
+      }
+      ++next;
+    }
+  }
+
+  // In order of arrival, while later broadcasts still travel.
+  void unpack_inverses() {
+    for (const auto& [index, arrival] : arrivals_) {
+      const FactorPlacement& factor = plan_.placements[index];
+      const Seconds work = step_.host() + step_.costs.overheads.unpack_per_element *
+                                              static_cast<double>(packed_elements(factor.dim));
+      const auto name = label("unpack inverse", factor);
+      const std::size_t owner = ranks_.stream_of(*factor.owner);
+      for (std::size_t stream = 0; stream < ranks_.streams(); ++stream) {
+        if (stream == owner) continue;
+        ranks_.wait_until(stream, arrival);
+        ranks_.compute(stream, work, Category::kInverseComp, name);
+      }
+    }
+  }
+
+  void precondition_everywhere() {
+    const auto sent = layers_sending_gradient(plan_, step_.layers.size());
+    for (std::size_t layer = 0; layer < step_.layers.size(); ++layer) {
+      if (sent[layer]) continue;
+      const int index = static_cast<int>(layer);
+      ranks_.compute_everywhere(precondition_time(index), Category::kPrecondition,
+                                label("precondition", index));
+    }
+  }
+
+  const StepToSimulate& step_;
+  const Plan& plan_;
+  SimulatedRanks& ranks_;
+  std::vector<Seconds> loads_;
+  std::vector<std::pair<std::size_t, Seconds>> arrivals_;  // factor, when its inverse arrived
+};
+
+}  // namespace
+
+std::vector<Seconds> simulate_inverse_stage(const StepToSimulate& step, SimulatedRanks& ranks) {
+  return InverseStage(step, ranks).run();
+}
+
+}  // namespace spdkfac

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/sim/predict.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "spdkfac/plan/planner.h"
+#include "spdkfac/sim/auto_planner.h"
+
+namespace spdkfac {
+
+Seconds average_wait(const Prediction& p) {
+  Seconds sum(0);
+  for (const RankUtilisation& rank : p.utilisation) {
+    sum += p.full_step - (rank.compute + rank.channel - rank.hidden);
+  }
+  return p.utilisation.empty() ? sum : sum / static_cast<double>(p.utilisation.size());
+}
+
+std::optional<double> hidden_share(const IterationResult& result) {
+  if (result.factor_messages <= Seconds(0)) return std::nullopt;
+  const double exposed = result.breakdown[Category::kFactorComm] / result.factor_messages;
+  return std::max(0.0, 1 - exposed);
+}
+
+std::vector<std::string> compared_algorithms() {
+  std::vector<std::string> names;
+  for (const AlgorithmInfo& info : named_algorithms()) {
+    if (info.name != "kfac" && info.name != "sp-otf") names.push_back(info.name);
+  }
+  names.emplace_back(kAutoAlgorithm);
+  return names;
+}
+
+Prediction predict(const ModelSpec& model, const CostModel& costs, Plan plan,
+                   const SimulationOptions& simulation) {
+  Prediction p;
+  p.algorithm = plan.algorithm;
+  p.model = model.name;
+  p.cluster = costs.name;
+  p.batch = model.batch;
+  p.world = plan.world;
+  p.result = simulate(plan, model, costs, simulation);
+  p.full_step = p.result.iteration;
+  p.utilisation = utilisation(p.result.trace);
+  plan.predicted_iteration = p.result.iteration;
+  plan.predicted_breakdown = p.result.breakdown;
+  p.plan = std::move(plan);
+  return p;
+}
+
+Prediction predict(const ModelSpec& model, const CostModel& costs, int world,
+                   const PlanOptions& options, const RefreshIntervals& intervals,
+                   const SimulationOptions& simulation) {
+  const PlanOptions chosen =
+      options.algorithm == kAutoAlgorithm ? best_options(model, costs, world, intervals) : options;
+  Prediction result;
+  Seconds iteration;
+  CategoryTimes breakdown;
+  double sent_bytes = 0;
+  double steps = 0;
+  for (const auto& [step, count] : refresh_cycle(chosen, intervals)) {
+    Plan plan = make_plan(model, costs, world, chosen, intervals, step);
+    plan.algorithm = plan.options.algorithm = options.algorithm;
+    Prediction one = predict(model, costs, std::move(plan), simulation);
+    const double weight = static_cast<double>(count);
+    iteration += one.result.iteration * weight;
+    for (const Category category : kCategories) {
+      breakdown[category] += one.result.breakdown[category] * weight;
+    }
+    sent_bytes += one.result.sent_bytes * weight;
+    steps += weight;
+    if (step == StepKind::kFull) result = std::move(one);
+  }
+  result.result.iteration = iteration / steps;
+  for (const Category category : kCategories) {
+    result.result.breakdown[category] = breakdown[category] / steps;
+  }
+  result.result.sent_bytes = sent_bytes / steps;
+  return result;
+}
+
+}  // namespace spdkfac

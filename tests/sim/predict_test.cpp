@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/sim/predict.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "spdkfac/plan/planner.h"
+#include "support/models.h"
+
+namespace spdkfac {
+namespace {
+
+// Messages take 1 s and 0.5 s an element, inverses of d rows d seconds.
+CostModel costs_for(int world) {
+  return support::affine_costs(world, 1, 0.5, CubicInverse{.c1 = 1});
+}
+
+ModelSpec two_layers() {
+  return support::tiny_model({{4, 2}, {8, 2}}, support::layer_times(1, 1, 1, 1));
+}
+
+TEST(Predict, OfAPlanIsItsSimulation) {
+  const ModelSpec model = two_layers();
+  const CostModel costs = costs_for(2);
+  const Plan plan = make_plan(model, costs, 2, preset("d-kfac"), StepKind::kFull);
+  const IterationResult simulated = simulate(plan, model, costs);
+  const Prediction prediction = predict(model, costs, plan);
+  EXPECT_EQ(prediction.result.iteration, simulated.iteration);
+  EXPECT_EQ(prediction.result.iteration, simulated.trace.iteration());
+  EXPECT_EQ(prediction.full_step, simulated.iteration);
+  EXPECT_EQ(prediction.result.inverse_load, simulated.inverse_load);
+  EXPECT_EQ(prediction.result.sent_bytes, bytes_per_worker(plan, model));
+  EXPECT_EQ(prediction.plan.predicted_iteration, simulated.iteration);
+  EXPECT_EQ(prediction.plan.predicted_breakdown, simulated.breakdown);
+  EXPECT_EQ(prediction.utilisation.size(), 2U);
+}
+
+TEST(Predict, ResultsWithoutATraceHaveNoParts) {
+  const ModelSpec model = two_layers();
+  const CostModel costs = costs_for(2);
+  const Plan plan = make_plan(model, costs, 2, preset("d-kfac"), StepKind::kFull);
+  const IterationResult result = simulate(plan, model, costs, {.trace = false});
+  EXPECT_EQ(result.breakdown, CategoryTimes());
+  EXPECT_EQ(result.factor_messages, Seconds(0));
+  EXPECT_EQ(result.sent_bytes, bytes_per_worker(plan, model));
+}
+
+TEST(AverageWait, IsWhereARankNeitherComputesNorCommunicates) {
+  Prediction p;
+  p.full_step = Seconds(10);
+  // Busy for 5 + 4 − 1 = 8 s of 10, the other rank for 10: 2 s and none.
+  p.utilisation.push_back({Seconds(5), Seconds(4), Seconds(1)});
+  p.utilisation.push_back({Seconds(9), Seconds(4), Seconds(3)});
+  EXPECT_DOUBLE_EQ(average_wait(p).value(), 1);
+  p.utilisation.clear();
+  EXPECT_EQ(average_wait(p), Seconds(0));
+}
+
+TEST(HiddenShare, IsWhatTheBreakdownDoesNotShow) {
+  IterationResult result;
+  EXPECT_FALSE(hidden_share(result));
+  result.factor_messages = Seconds(0.2);
+  result.breakdown[Category::kFactorComm] = Seconds(0.05);
+  EXPECT_DOUBLE_EQ(hidden_share(result).value(), 0.75);
+  // A wait for the peers can be longer than the message.
+  result.breakdown[Category::kFactorComm] = Seconds(0.3);
+  EXPECT_EQ(hidden_share(result).value(), 0);
+}
+
+TEST(ComparedAlgorithms, AreThereOnceEach) {
+  const std::vector<std::string> names = compared_algorithms();
+  EXPECT_EQ(names.back(), kAutoAlgorithm);
+  EXPECT_THAT(names, testing::Not(testing::Contains("sp-otf")));
+}
+
+}  // namespace
+}  // namespace spdkfac
