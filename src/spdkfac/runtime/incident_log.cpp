@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/runtime/incident_log.h"
 
-#include <numeric>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -11,31 +10,59 @@
 #include "spdkfac/kfac/graphed_work.h"
 
 namespace spdkfac {
+namespace {
 
-void IncidentLog::note(const at::Tensor& flag, Describe describe, Count count) {
-  at::Tensor values = flag.reshape({-1}).to(at::kInt);
-  if (values.is_cpu()) {
-    look_at(values.const_data_ptr<std::int32_t>(), values.numel(), describe, count);
-  } else {
-    const std::int64_t size = values.numel();
-    notes_.push_back({std::move(values), size, std::move(describe), std::move(count)});
+// Appends the elements that are set.
+void read(const std::int32_t* values, std::int64_t size,
+          const std::shared_ptr<const IncidentNote>& note, std::vector<Incident>& incidents) {
+  for (std::int64_t index = 0; index < size; ++index) {
+    if (values[index] != 0) {
+      incidents.push_back({note, static_cast<std::size_t>(index), values[index]});
+    }
   }
 }
 
-void IncidentLog::end_step() {
+template <class Notes>
+void read_all(const at::Tensor& values, const Notes& notes, std::vector<Incident>& incidents) {
+  const auto* value = values.const_data_ptr<std::int32_t>();
+  for (const auto& note : notes) {
+    read(value, note.size, note.what, incidents);
+    value += note.size;
+  }
+}
+
+}  // namespace
+
+std::vector<Incident> IncidentLog::note(const at::Tensor& flag, IncidentNote note) {
+  std::vector<Incident> incidents;
+  at::Tensor values = flag.reshape({-1}).to(at::kInt);
+  auto what = std::make_shared<const IncidentNote>(std::move(note));
+  const std::int64_t size = values.numel();
+  if (values.is_cpu()) {
+    read(values.const_data_ptr<std::int32_t>(), size, what, incidents);
+  } else {
+    notes_.push_back({std::move(values), size, std::move(what)});
+  }
+  return incidents;
+}
+
+std::vector<Incident> IncidentLog::end_step() {
+  std::vector<Incident> incidents;
   if (!notes_.empty()) {
     std::vector<Note> notes = std::exchange(notes_, {});
     std::vector<at::Tensor> flags;
     for (Note& entry : notes) flags.push_back(std::exchange(entry.flag, {}));
     const at::Tensor all = at::cat(flags);
-    if (is_recording(all.device())) return record(all, std::move(notes));
+    if (is_recording(all.device())) {
+      record(all, std::move(notes));
+      return incidents;
+    }
     send(all, std::move(notes));
   }
-  while (!pending_.empty() && pending_.front().arrived.query()) {
-    const Pending& first = pending_.front();
-    read(first.values, first.notes);
-    pending_.pop_front();
+  for (; !pending_.empty() && pending_.front().arrived.query(); pending_.pop_front()) {
+    read_all(pending_.front().values, pending_.front().notes, incidents);
   }
+  return incidents;
 }
 
 void IncidentLog::send(const at::Tensor& flags, std::vector<Note> notes) {
@@ -63,38 +90,19 @@ void IncidentLog::record(const at::Tensor& flags, std::vector<Note> notes) {
   recorded_.push_back({sums, at::zeros(sums.sizes(), at::kInt), std::move(notes)});
 }
 
-void IncidentLog::finish() {
+std::vector<Incident> IncidentLog::finish() {
+  std::vector<Incident> incidents;
   for (; !pending_.empty(); pending_.pop_front()) {
     const Pending& first = pending_.front();
     first.arrived.synchronize();
-    read(first.values, first.notes);
+    read_all(first.values, first.notes, incidents);
   }
   for (Recorded& step : recorded_) {
     const at::Tensor sums = step.sums.cpu();
-    read(sums - step.seen, step.notes);
+    read_all(sums - step.seen, step.notes, incidents);
     step.seen = sums;
   }
-}
-
-void IncidentLog::read(const at::Tensor& values, const std::vector<Note>& notes) {
-  const auto* value = values.const_data_ptr<std::int32_t>();
-  for (const Note& note : notes) {
-    look_at(value, note.size, note.describe, note.count);
-    value += note.size;
-  }
-}
-
-void IncidentLog::look_at(const std::int32_t* values, std::int64_t size, const Describe& describe,
-                          const Count& count) {
-  const std::int64_t times = std::accumulate(values, values + size, std::int64_t{0});
-  if (times == 0) return;
-  count(times);
-  if (!logger_) return;
-  for (std::int64_t index = 0; index < size; ++index) {
-    if (values[index] == 0) continue;
-    const Message message = describe(static_cast<std::size_t>(index));
-    if (logged_.insert(message.place).second) logger_->warn(message.text);
-  }
+  return incidents;
 }
 
 }  // namespace spdkfac

@@ -1,60 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
-#include <set>
-#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
-#include <spdlog/logger.h>
+
+#include "spdkfac/runtime/factor_id.h"
 
 namespace spdkfac {
 
-// Brings what went wrong on the device to the host. On the CPU a flag is looked at when it is
-// noted; on CUDA the flags of a step are copied behind its work and looked at when they have
-// arrived, a step later; nobody waits. Those of a step that is recorded as a graph are added up on
-// the device each time it is replayed, until finish() looks at the sums. Each incident is logged
-// once per place.
+enum class IncidentKind {
+  kFactorNotFinite,    // left out of the running average
+  kInverseFailed,      // a factorisation, to be tried with more damping
+  kInverseKept,        // the previous inverse stays
+  kGradientNotFinite,  // all gradients were set to zero
+};
+
+// What a flag of a step tells about: an element for each factor, or one for all gradients.
+struct IncidentNote {
+  struct Factor {
+    FactorId id;
+    std::int64_t groups = 1;
+    std::int64_t dim = 0;
+  };
+  IncidentKind kind = IncidentKind::kGradientNotFinite;
+  std::vector<Factor> factors;
+  std::int64_t step = 0;
+};
+
+// An element of a flag that was set.
+struct Incident {
+  std::shared_ptr<const IncidentNote> note;
+  std::size_t index = 0;
+  std::int64_t times = 0;
+};
+
+// Brings what went wrong on the device to the host. On the CPU a flag is read when it is noted; on
+// CUDA the flags of a step are copied behind its work and read when they have arrived, a step
+// later; nobody waits. Those of a step that is recorded as a graph are added up on the device each
+// time it is replayed, until finish() reads the sums.
 class IncidentLog {
  public:
-  using Count = std::function<void(std::int64_t times)>;
-  // For the log; `text` is logged once for each `place`.
-  struct Message {
-    std::string place;
-    std::string text;
-  };
-  // Of the flag's element at `index`; called only when something happened there.
-  using Describe = std::function<Message(std::size_t index)>;
-
-  explicit IncidentLog(std::shared_ptr<spdlog::logger> logger) : logger_(std::move(logger)) {}
-
-  // Notes a flag: a tensor of bool or int32 whose sum is how often it happened.
-  void note(const at::Tensor& flag, Describe describe, Count count);
-
-  // Sends off what was noted, and looks at what has arrived.
-  void end_step();
+  // A flag: a tensor of bool or int32 whose elements say how often it happened. Returns what is
+  // known at once.
+  [[nodiscard]] std::vector<Incident> note(const at::Tensor& flag, IncidentNote note);
+  // Sends off what was noted, and returns what has arrived.
+  [[nodiscard]] std::vector<Incident> end_step();
   // Waits for everything that was sent or replayed.
-  void finish();
+  [[nodiscard]] std::vector<Incident> finish();
 
  private:
   struct Note {
     at::Tensor flag;  // until it is sent
     std::int64_t size;
-    Describe describe;
-    Count count;
+    std::shared_ptr<const IncidentNote> what;
   };
   struct Pending {
     at::Tensor values;  // on the host
     std::vector<Note> notes;
     c10::Event arrived;
   };
-
   // The sums of a recorded step's flags.
   struct Recorded {
     at::Tensor sums;
@@ -64,16 +75,11 @@ class IncidentLog {
 
   void send(const at::Tensor& flags, std::vector<Note> notes);
   void record(const at::Tensor& flags, std::vector<Note> notes);
-  void read(const at::Tensor& values, const std::vector<Note>& notes);
-  void look_at(const std::int32_t* values, std::int64_t size, const Describe& describe,
-               const Count& count);
 
-  std::shared_ptr<spdlog::logger> logger_;
   std::vector<Note> notes_;
   std::deque<Pending> pending_;
   std::vector<Recorded> recorded_;
   std::map<std::int64_t, at::Tensor> cleared_;  // sums for a step to be recorded, by their number
-  std::set<std::string> logged_;
 };
 
 }  // namespace spdkfac

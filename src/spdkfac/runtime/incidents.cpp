@@ -7,11 +7,6 @@
 #include <fmt/format.h>
 
 namespace spdkfac {
-namespace {
-
-constexpr const char* kOnlyOnce = "further occurrences are only counted";
-
-}  // namespace
 
 Incidents::Incidents(const std::vector<TrackedLayer>& layers, const KfacOptions& options,
                      std::shared_ptr<spdlog::logger> logger, std::string place)
@@ -19,32 +14,13 @@ Incidents::Incidents(const std::vector<TrackedLayer>& layers, const KfacOptions&
       damping_(options.damping),
       logger_(std::move(logger)),
       place_(std::move(place)),
-      log_(logger_),
       not_captured_logged_(layers.size(), false) {
   for (const TrackedLayer& layer : layers) names_.push_back(layer.name);
 }
 
-std::string Incidents::text_of(const Factor& factor) const {
-  return fmt::format("factor {} of layer {} (dimension {})",
-                     factor.id.side == FactorSide::kA ? "A" : "G", names_[factor.id.layer],
-                     factor.dim);
-}
-
 void Incidents::averaged(const std::vector<Factor>& factors, const at::Tensor& finite) {
   counters_.factor_updates += static_cast<std::int64_t>(factors.size());
-  log_.note(
-      finite.logical_not(),
-      [this, factors, step = counters_.steps](std::size_t index) {
-        const std::string text = text_of(factors[index]);
-        return IncidentLog::Message{
-            fmt::format("factor {}", text),
-            fmt::format("kfac: {} has a NaN or an infinity and was left out at step {}{}; {}", text,
-                        step, place_, kOnlyOnce)};
-      },
-      [this](std::int64_t times) {
-        counters_.nonfinite_factors += times;
-        counters_.factor_updates -= times;
-      });
+  note(IncidentKind::kFactorNotFinite, factors, finite.logical_not());
 }
 
 void Incidents::inverted(const std::vector<Factor>& factors, const at::Tensor& failures,
@@ -54,28 +30,12 @@ void Incidents::inverted(const std::vector<Factor>& factors, const at::Tensor& f
   for (const Factor& factor : factors) {
     of_element.insert(of_element.end(), static_cast<std::size_t>(factor.groups), factor);
   }
-  log_.note(
-      failures,
-      [this, of_element, step = counters_.steps](std::size_t index) {
-        const std::string text = text_of(of_element[index]);
-        return IncidentLog::Message{
-            fmt::format("inverse {}", text),
-            fmt::format("kfac: {} could not be inverted with {} damping {} at step {}{} and is "
-                        "tried with ten times as much; {}",
-                        text, damping_names()[static_cast<std::size_t>(damping_mode_)], damping_,
-                        step, place_, kOnlyOnce)};
-      },
-      [this](std::int64_t times) { counters_.inverse_retries += times; });
-  log_.note(
-      kept,
-      [this, of_element, step = counters_.steps](std::size_t index) {
-        const std::string text = text_of(of_element[index]);
-        return IncidentLog::Message{
-            fmt::format("inverse {} kept", text),
-            fmt::format("kfac: {} keeps its previous inverse at step {}{}; {}", text, step, place_,
-                        kOnlyOnce)};
-      },
-      [this](std::int64_t times) { counters_.inverses_kept += times; });
+  note(IncidentKind::kInverseFailed, of_element, failures);
+  note(IncidentKind::kInverseKept, std::move(of_element), kept);
+}
+
+void Incidents::gradients(const at::Tensor& bad) {
+  note(IncidentKind::kGradientNotFinite, {}, bad);
 }
 
 void Incidents::not_captured(std::size_t layer) {
@@ -88,17 +48,65 @@ void Incidents::not_captured(std::size_t layer) {
       names_[layer]);
 }
 
-void Incidents::gradients(const at::Tensor& bad) {
-  log_.note(
-      bad,
-      [step = counters_.steps](std::size_t) {
-        return IncidentLog::Message{
-            "gradient",
-            fmt::format("kfac: a gradient has a NaN or an infinity at step {}; all gradients were "
-                        "set to zero for this step; {}",
-                        step, kOnlyOnce)};
-      },
-      [this](std::int64_t times) { counters_.nonfinite_gradients += times; });
+void Incidents::note(IncidentKind kind, std::vector<Factor> factors, const at::Tensor& flag) {
+  take(log_.note(flag, {kind, std::move(factors), counters_.steps}));
+}
+
+void Incidents::take(const std::vector<Incident>& incidents) {
+  for (const Incident& incident : incidents) {
+    count(incident.note->kind, incident.times);
+    if (!logger_ || !logged_.emplace(incident.note->kind, subject_of(incident)).second) continue;
+    logger_->warn("kfac: {}; further occurrences are only counted", text_of(incident));
+  }
+}
+
+void Incidents::count(IncidentKind kind, std::int64_t times) {
+  switch (kind) {
+    case IncidentKind::kFactorNotFinite:
+      counters_.nonfinite_factors += times;
+      counters_.factor_updates -= times;
+      return;
+    case IncidentKind::kInverseFailed:
+      counters_.inverse_retries += times;
+      return;
+    case IncidentKind::kInverseKept:
+      counters_.inverses_kept += times;
+      return;
+    case IncidentKind::kGradientNotFinite:
+      counters_.nonfinite_gradients += times;
+      return;
+  }
+}
+
+std::string Incidents::subject_of(const Incident& incident) const {
+  if (incident.note->factors.empty()) return "a gradient";
+  const Factor& factor = incident.note->factors[incident.index];
+  return fmt::format("factor {} of layer {} (dimension {})",
+                     factor.id.side == FactorSide::kA ? "A" : "G", names_[factor.id.layer],
+                     factor.dim);
+}
+
+std::string Incidents::text_of(const Incident& incident) const {
+  const std::string subject = subject_of(incident);
+  const std::int64_t step = incident.note->step;
+  switch (incident.note->kind) {
+    case IncidentKind::kFactorNotFinite:
+      return fmt::format("{} has a NaN or an infinity and was left out at step {}{}", subject, step,
+                         place_);
+    case IncidentKind::kInverseFailed:
+      return fmt::format(
+          "{} could not be inverted with {} damping {} at step {}{} and is tried with ten times as "
+          "much",
+          subject, damping_names()[static_cast<std::size_t>(damping_mode_)], damping_, step,
+          place_);
+    case IncidentKind::kInverseKept:
+      return fmt::format("{} keeps its previous inverse at step {}{}", subject, step, place_);
+    case IncidentKind::kGradientNotFinite:
+      return fmt::format(
+          "{} has a NaN or an infinity at step {}; all gradients were set to zero for this step",
+          subject, step);
+  }
+  return subject;
 }
 
 }  // namespace spdkfac

@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
-#include "spdkfac/runtime/factor_id.h"
+#include <spdlog/logger.h>
+
 #include "spdkfac/runtime/incident_log.h"
 #include "spdkfac/runtime/kfac_counters.h"
 #include "spdkfac/runtime/kfac_options.h"
@@ -15,18 +17,14 @@
 
 namespace spdkfac {
 
-// Counts what K-FAC does on this rank and logs what goes wrong.
+// Counts what K-FAC does on this rank and logs what goes wrong, each kind once per factor.
 class Incidents {
  public:
   // `place` ends the lines of the log: " on rank 3", or nothing. No logger: no lines.
   Incidents(const std::vector<TrackedLayer>& layers, const KfacOptions& options,
             std::shared_ptr<spdlog::logger> logger, std::string place);
 
-  struct Factor {
-    FactorId id;
-    std::int64_t groups = 1;
-    std::int64_t dim = 0;
-  };
+  using Factor = IncidentNote::Factor;
   // `finite` has an element for each factor; those that are not were left out.
   void averaged(const std::vector<Factor>& factors, const at::Tensor& finite);
   // `failures` and `kept` have an element for each group of each factor.
@@ -38,14 +36,20 @@ class Incidents {
   void gradients(const at::Tensor& bad);
 
   // Sends off what was noted in the step.
-  void end_step() { log_.end_step(); }
+  void end_step() { take(log_.end_step()); }
   // Waits until everything has been counted.
-  void finish() { log_.finish(); }
+  void finish() { take(log_.finish()); }
   KfacCounters& counters() { return counters_; }
   const KfacCounters& counters() const { return counters_; }
 
  private:
-  std::string text_of(const Factor& factor) const;
+  void note(IncidentKind kind, std::vector<Factor> factors, const at::Tensor& flag);
+  // Counts and logs.
+  void take(const std::vector<Incident>& incidents);
+  void count(IncidentKind kind, std::int64_t times);
+  // What the line is about; each kind of line is written once per subject.
+  std::string subject_of(const Incident& incident) const;
+  std::string text_of(const Incident& incident) const;
 
   std::vector<std::string> names_;  // of the layers
   const Damping damping_mode_;
@@ -54,6 +58,7 @@ class Incidents {
   const std::string place_;
   KfacCounters counters_;
   IncidentLog log_;
+  std::set<std::pair<IncidentKind, std::string>> logged_;
   std::vector<bool> not_captured_logged_;
 };
 
