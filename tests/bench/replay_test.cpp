@@ -19,7 +19,7 @@ TimedSteps steps_of(const std::vector<double>& slowness) {
 
 IterationResult replay_of(const TimedSteps& steps) {
   const CostModel costs = support::affine_costs(1, 0, 0, CubicInverse{});
-  const Plan plan = make_plan(steps.model, costs, 1, preset("sgd"), StepKind::kFull);
+  const Plan plan = make_plan(steps.model, costs, 1, preset("sgd"));
   return replay(steps, costs, plan, BreakdownOf::kLongestRank);
 }
 

@@ -15,14 +15,14 @@ CostModel costs_for(int world) {
   return support::affine_costs(world, 1, 0.5, CubicInverse{.c1 = 1});
 }
 
-ModelSpec two_layers() {
+ModelSpec two_even_layers() {
   return support::tiny_model({{4, 2}, {8, 2}}, support::layer_times(1, 1, 1, 1));
 }
 
 TEST(Predict, OfAPlanIsItsSimulation) {
-  const ModelSpec model = two_layers();
+  const ModelSpec model = two_even_layers();
   const CostModel costs = costs_for(2);
-  const Plan plan = make_plan(model, costs, 2, preset("d-kfac"), StepKind::kFull);
+  const Plan plan = make_plan(model, costs, 2, preset("d-kfac"));
   const IterationResult simulated = simulate(plan, model, costs);
   const Prediction prediction = predict(model, costs, plan);
   EXPECT_EQ(prediction.result.iteration, simulated.iteration);
@@ -36,9 +36,9 @@ TEST(Predict, OfAPlanIsItsSimulation) {
 }
 
 TEST(Predict, ResultsWithoutATraceHaveNoParts) {
-  const ModelSpec model = two_layers();
+  const ModelSpec model = two_even_layers();
   const CostModel costs = costs_for(2);
-  const Plan plan = make_plan(model, costs, 2, preset("d-kfac"), StepKind::kFull);
+  const Plan plan = make_plan(model, costs, 2, preset("d-kfac"));
   const IterationResult result = simulate(plan, model, costs, {.trace = false});
   EXPECT_EQ(result.breakdown, CategoryTimes());
   EXPECT_EQ(result.factor_messages, Seconds(0));
