@@ -26,6 +26,7 @@
 #include "spdkfac/plan/plan_options.h"
 #include "spdkfac/plan/planner.h"
 #include "spdkfac/sim/auto_planner.h"
+#include "spdkfac/sim/predict.h"
 #include "spdkfac/sim/simulator.h"
 
 // Errors and the version.

@@ -241,11 +241,6 @@ at::Tensor new_sum(const at::Tensor& like, std::int64_t groups, std::int64_t dim
 
 }  // namespace
 
-const std::vector<std::string>& convention_names() {
-  static const std::vector<std::string> names = {"kfc", "paper", "kfac-pytorch"};
-  return names;
-}
-
 LayerUse layer_use(const at::Tensor& input, const std::optional<ConvGeometry>& conv, bool bias) {
   LayerUse use{.conv = conv, .bias = bias};
   if (conv) {

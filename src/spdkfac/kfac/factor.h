@@ -10,17 +10,10 @@
 
 #include "spdkfac/base/factor_side.h"
 #include "spdkfac/base/units.h"
+#include "spdkfac/kfac/modes.h"
 #include "spdkfac/kfac/patches.h"
 
 namespace spdkfac {
-
-// How sums over examples and positions become factors (docs/numerics.md). With N examples, S
-// positions and g the gradient of one example's loss:
-//   kKfc           A = Σããᵀ/N        G = Σggᵀ/(N·S)
-//   kPaper         A = Σããᵀ/(N·S²)   G = S·Σggᵀ/N
-//   kKfacPytorch   A = Σããᵀ/(N·S³)   G = Σggᵀ/(N³·S³); Linear: Σããᵀ/(N·S), Σggᵀ/(N³·S)
-enum class Convention { kKfc, kPaper, kKfacPytorch };
-const std::vector<std::string>& convention_names();  // kfc, paper, kfac-pytorch
 
 // A layer's call seen as numbers: what scaling and the shape of factors depend on. Without a
 // geometry the layer is Linear: [leading dimensions…, features].
@@ -53,7 +46,6 @@ void add_gradient_products(const at::Tensor& gradient, const LayerUse& use, doub
 
 // The whole factor of one call, both triangles, [groups, d, d]. `gradient` is that of the loss
 // averaged over the examples.
-constexpr Bytes kDefaultPatchMemory = 256 * kMebibyte;
 at::Tensor input_factor(const at::Tensor& input, const LayerUse& use,
                         Convention convention = Convention::kKfc,
                         Bytes patch_memory = kDefaultPatchMemory);

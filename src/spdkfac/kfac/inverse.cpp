@@ -98,11 +98,6 @@ void refresh_on_device(const at::Tensor& factor, const at::Tensor& damping, Inve
 
 }  // namespace
 
-const std::vector<std::string>& damping_names() {
-  static const std::vector<std::string> names = {"plain", "pi"};
-  return names;
-}
-
 at::Tensor mean_diagonal(const at::Tensor& factor) { return diagonal_means({factor}); }
 
 at::Tensor diagonal_means(const std::vector<at::Tensor>& factors) {

@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <string>
 #include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
-namespace spdkfac {
+#include "spdkfac/kfac/modes.h"
 
-// kPlain: (A+γI)⁻¹ and (G+γI)⁻¹, as the paper prints it. kPi: A+π√γ·I and G+(√γ/π)·I with
-// π = √((tr A/d_A)/(tr G/d_G)); π = 1 where a trace is not positive and finite.
-enum class Damping { kPlain, kPi };
-const std::vector<std::string>& damping_names();  // plain, pi
+namespace spdkfac {
 
 // What to add to the diagonals of A and of G: one value for each group, on the factors' device.
 std::pair<at::Tensor, at::Tensor> damping_of(const at::Tensor& factor_a, const at::Tensor& factor_g,

@@ -6,8 +6,7 @@
 #include <string>
 
 #include "spdkfac/base/units.h"
-#include "spdkfac/kfac/factor.h"
-#include "spdkfac/kfac/inverse.h"
+#include "spdkfac/kfac/modes.h"
 #include "spdkfac/kfac/precision.h"
 #include "spdkfac/plan/refresh_intervals.h"
 

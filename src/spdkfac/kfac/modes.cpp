@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/kfac/modes.h"
+
+namespace spdkfac {
+
+const std::vector<std::string>& convention_names() {
+  static const std::vector<std::string> names = {"kfc", "paper", "kfac-pytorch"};
+  return names;
+}
+
+const std::vector<std::string>& damping_names() {
+  static const std::vector<std::string> names = {"plain", "pi"};
+  return names;
+}
+
+}  // namespace spdkfac
