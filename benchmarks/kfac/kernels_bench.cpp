@@ -106,32 +106,33 @@ void pack(benchmark::State& state) {
   const std::int64_t elements = dim * (dim + 1) / 2;
   const at::Tensor matrices = at::randn({count, dim, dim}, kFloats);
   const at::Tensor message = at::empty({count * elements}, kFloats);
-  std::vector<Triangle> triangles;
+  std::vector<kfac::Triangle> triangles;
   for (std::int64_t i = 0; i < count; ++i) {
     triangles.push_back({matrices[i], message.narrow(0, i * elements, elements), 0.5});
   }
   measure_bytes(state, 2 * static_cast<double>(count) * triangle_bytes(dim),
-                [&] { pack_upper(triangles); });
+                [&] { kfac::pack_upper(triangles); });
 }
 
 void unpack(benchmark::State& state) {
   const std::int64_t dim = state.range(0);
   const at::Tensor matrix = at::empty({dim, dim}, kFloats);
   const at::Tensor packed = at::randn({dim * (dim + 1) / 2}, kFloats);
-  measure_bytes(state, 3 * triangle_bytes(dim), [&] { unpack_upper(packed, matrix); });
+  measure_bytes(state, 3 * triangle_bytes(dim), [&] { kfac::unpack_upper(packed, matrix); });
 }
 
 // Eight factors at once: reads sums and averages, writes averages, upper triangles alone.
 void average(benchmark::State& state) {
   const std::int64_t dim = state.range(0);
   const at::Tensor sums = at::randn({8, 1, dim, dim}, kFloats);
-  std::vector<RunningAverage> averages;
+  std::vector<kfac::RunningAverage> averages;
   for (int i = 0; i < 8; ++i) averages.emplace_back(1, dim, 0.95, false, kFloats);
-  std::vector<RunningAverage::Addition> additions;
+  std::vector<kfac::RunningAverage::Addition> additions;
   for (std::int64_t i = 0; i < 8; ++i) {
     additions.push_back({&averages[static_cast<std::size_t>(i)], sums[i], 1.0});
   }
-  measure_bytes(state, 8 * 3 * triangle_bytes(dim), [&] { RunningAverage::add_all(additions); });
+  measure_bytes(state, 8 * 3 * triangle_bytes(dim),
+                [&] { kfac::RunningAverage::add_all(additions); });
 }
 
 void scale(benchmark::State& state) {
@@ -140,21 +141,21 @@ void scale(benchmark::State& state) {
   const at::Tensor factor = at::ones({}, kFloats.dtype(at::kDouble));
   const at::Tensor bad = at::zeros({}, kFloats.dtype(at::kBool));
   const double bytes = 50.0 * 8 * static_cast<double>(state.range(0));
-  measure_bytes(state, bytes, [&] { scale_or_clear(gradients, {}, factor, bad); });
+  measure_bytes(state, bytes, [&] { kfac::scale_or_clear(gradients, {}, factor, bad); });
 }
 
 // Copies there and back, two products of tf32 and the sum, as one replayed graph.
 void precondition(benchmark::State& state) {
   const std::int64_t rows = state.range(0);
   const std::int64_t columns = state.range(1);
-  std::vector<PreconditionBatch::Task> tasks;
-  std::vector<PreconditionBatch::Gradients> gradients;
+  std::vector<kfac::PreconditionBatch::Task> tasks;
+  std::vector<kfac::PreconditionBatch::Gradients> gradients;
   for (int i = 0; i < 16; ++i) {
     tasks.push_back({at::randn({1, columns, columns}, kFloats) * 1e-3,
                      at::randn({1, rows, rows}, kFloats) * 1e-3});
     gradients.push_back({at::randn({rows, columns}, kFloats), at::Tensor()});
   }
-  PreconditionBatch batch(tasks, Precision::kTf32);
+  kfac::PreconditionBatch batch(tasks, Precision::kTf32);
   const double flops = 16 * 2.0 * static_cast<double>(rows * columns * (rows + columns));
   measure(state, "FLOP/s", flops, tf32_flops_per_second(), [&] { batch.run(gradients); });
 }
@@ -164,7 +165,8 @@ void split_product(benchmark::State& state) {
   const std::int64_t size = state.range(0);
   const at::Tensor left = at::randn({1, size, size}, kFloats);
   const at::Tensor out = at::empty_like(left);
-  const SplitProduct product(6 * size * size, at::Device(at::kCUDA, c10::cuda::current_device()));
+  const kfac::SplitProduct product(6 * size * size,
+                                   at::Device(at::kCUDA, c10::cuda::current_device()));
   const auto count = static_cast<double>(size);
   measure(state, "FLOP/s", 2 * count * count * count, fp32_flops_per_second(),
           [&] { product.multiply(out, left, left, 0, 1); });
@@ -177,8 +179,8 @@ void inverses(benchmark::State& state) {
   const at::Tensor rows = at::randn({count, dim, dim / 2 + 1}, kFloats);
   const at::Tensor factor =
       at::bmm(rows, rows.mT()) / static_cast<double>(dim) + at::eye(dim, kFloats);
-  Inverse inverse(count, dim, kFloats);
-  InverseBatch batch({{factor, &inverse}}, Precision::kTf32);
+  kfac::Inverse inverse(count, dim, kFloats);
+  kfac::InverseBatch batch({{factor, &inverse}}, Precision::kTf32);
   const at::Tensor damping = at::zeros({count}, kFloats);
   const auto size = static_cast<double>(dim);
   measure(state, "FLOP/s", static_cast<double>(count) * size * size * size, fp32_flops_per_second(),
@@ -195,12 +197,13 @@ at::Tensor images_of(const benchmark::State& state) {
 void edges(benchmark::State& state) {
   const at::Tensor images = images_of(state);
   const std::int64_t side = state.range(1);
-  const std::vector<EdgePatches> all = {{{-2, -2}, {1, side + 2}, {1, 3}},
-                                        {{side, -2}, {1, side + 2}, {1, 3}},
-                                        {{-1, -2}, {side, 1}, {3, 1}},
-                                        {{-1, side}, {side, 1}, {3, 1}}};
-  const double bytes = 2 * static_cast<double>(gather_edges_cuda(images, all, {1, 1}).nbytes());
-  measure_bytes(state, bytes, [&] { gather_edges_cuda(images, all, {1, 1}); });
+  const std::vector<kfac::EdgePatches> all = {{{-2, -2}, {1, side + 2}, {1, 3}},
+                                              {{side, -2}, {1, side + 2}, {1, 3}},
+                                              {{-1, -2}, {side, 1}, {3, 1}},
+                                              {{-1, side}, {side, 1}, {3, 1}}};
+  const double bytes =
+      2 * static_cast<double>(kfac::gather_edges_cuda(images, all, {1, 1}).nbytes());
+  measure_bytes(state, bytes, [&] { kfac::gather_edges_cuda(images, all, {1, 1}); });
 }
 
 // Operations of half a product of patches, which this does not make.
@@ -208,12 +211,12 @@ void shifts(benchmark::State& state) {
   const at::Tensor images = images_of(state);
   const std::int64_t dim = 9 * state.range(0);
   const at::Tensor sum = at::empty({dim, dim}, kFloats);
-  const ConvGeometry conv{.kernel = {3, 3}, .padding = {1, 1}};
+  const kfac::ConvGeometry conv{.kernel = {3, 3}, .padding = {1, 1}};
   const PrecisionGuard guard(Precision::kTf32);
   const double flops = static_cast<double>(dim) * static_cast<double>(dim) *
                        static_cast<double>(32 * state.range(1) * state.range(1));
   measure(state, "FLOP/s", flops, tf32_flops_per_second(),
-          [&] { add_shift_products(images, conv, 1, sum, true); });
+          [&] { kfac::add_shift_products(images, conv, 1, sum, true); });
 }
 
 void timed(benchmark::internal::Benchmark* bench) {

@@ -20,7 +20,7 @@ void report_flops(benchmark::State& state) {
 void gram(benchmark::State& state) {
   const at::Tensor rows = at::randn({state.range(0), state.range(1)});
   const at::Tensor sum = at::zeros({state.range(0), state.range(0)});
-  for (auto _ : state) add_gram(rows, 1, sum);
+  for (auto _ : state) kfac::add_gram(rows, 1, sum);
   report_flops(state);
 }
 
@@ -35,7 +35,7 @@ void pack(benchmark::State& state) {
   const std::int64_t dim = state.range(0);
   const at::Tensor matrix = at::randn({dim, dim});
   const at::Tensor packed = at::empty({dim * (dim + 1) / 2});
-  for (auto _ : state) pack_upper(matrix, packed);
+  for (auto _ : state) kfac::pack_upper(matrix, packed);
   state.SetBytesProcessed(state.iterations() * 2 * static_cast<std::int64_t>(packed.nbytes()));
 }
 
@@ -43,7 +43,7 @@ void unpack(benchmark::State& state) {
   const std::int64_t dim = state.range(0);
   const at::Tensor matrix = at::randn({dim, dim});
   const at::Tensor packed = at::randn({dim * (dim + 1) / 2});
-  for (auto _ : state) unpack_upper(packed, matrix);
+  for (auto _ : state) kfac::unpack_upper(packed, matrix);
   state.SetBytesProcessed(state.iterations() * 3 * static_cast<std::int64_t>(packed.nbytes()));
 }
 

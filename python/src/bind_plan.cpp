@@ -64,7 +64,7 @@ void bind_models(py::module_& module) {
       .def_readonly("input", &ModelSpec::input)
       .def_readonly("parameters", &ModelSpec::parameters)
       .def_readonly("layers", &ModelSpec::layers)
-      .def("text", &layer_table);
+      .def("text", &report::layer_table);
 }
 
 void bind_clusters(py::module_& module) {
@@ -137,7 +137,7 @@ void bind_plans(py::module_& module) {
       .def("validate",
            [](const Plan& plan, const ModelSpec& model) { validate_against(plan, model, "plan"); })
       .def("text", [](const Plan& plan, const ModelSpec& model, const CostModel& costs, bool full) {
-        return plan_text(plan, model, costs.for_world(plan.world), full);
+        return report::plan_text(plan, model, costs.for_world(plan.world), full);
       });
 }
 

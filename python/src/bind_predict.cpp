@@ -32,12 +32,12 @@ py::dict breakdown_of(const Prediction& prediction) {
 
 // A record of docs/records.md, for a page.
 std::string record_of(const std::vector<Prediction>& list) {
-  RecordHead head;
+  report::RecordHead head;
   head.experiment = "iteration";
   if (!list.empty()) head.cluster = list.front().cluster;
-  std::vector<Run> runs;
+  std::vector<report::Run> runs;
   for (const Prediction& one : list) {
-    Run run;
+    report::Run run;
     run.model = one.model;
     run.world = one.world;
     run.algorithm = run.label = one.algorithm;
@@ -45,7 +45,7 @@ std::string record_of(const std::vector<Prediction>& list) {
     runs.push_back(std::move(run));
   }
   Json record = to_json(head);
-  record["runs"] = runs_json(runs);
+  record["runs"] = report::runs_json(runs);
   return record.dump();
 }
 
@@ -66,9 +66,9 @@ void bind_predict(py::module_& module) {
   py::class_<Prediction>(module, "Prediction")
       .def_static("from_json",
                   [](const std::string& text, const std::string& where) {
-                    return parse_prediction(parse_json(text, where), where);
+                    return report::parse_prediction(parse_json(text, where), where);
                   })
-      .def("to_json", [](const Prediction& one) { return to_json(one).dump(1); })
+      .def("to_json", [](const Prediction& one) { return report::to_json(one).dump(1); })
       .def_readonly("algorithm", &Prediction::algorithm)
       .def_readonly("model", &Prediction::model)
       .def_readonly("cluster", &Prediction::cluster)
@@ -84,7 +84,7 @@ void bind_predict(py::module_& module) {
           [](const Prediction& one) { return exposed_communication(one.result.breakdown).value(); })
       .def_readonly("plan", &Prediction::plan)
       .def("trace", [](const Prediction& one) { return perfetto(one.result.trace); })
-      .def("text", [](const Prediction& one) { return describe(one); });
+      .def("text", [](const Prediction& one) { return report::describe(one); });
   module.def("predict_plan", &predict_plan, unlocked);
   module.def(
       "predict",
@@ -100,14 +100,14 @@ void bind_predict(py::module_& module) {
     py::dict titles;
     for (const Category category : kCategories) {
       const std::string name(category_name(category));
-      titles[name.c_str()] = std::string(category_title(category));
+      titles[name.c_str()] = std::string(report::category_title(category));
     }
     return titles;
   });
   module.def("comparison_text",
-             [](const std::vector<Prediction>& list) { return comparison_text(list); });
+             [](const std::vector<Prediction>& list) { return report::comparison_text(list); });
   module.def("comparison_csv",
-             [](const std::vector<Prediction>& list) { return comparison_csv(list); });
+             [](const std::vector<Prediction>& list) { return report::comparison_csv(list); });
   module.def("record_of", &record_of);
 }
 

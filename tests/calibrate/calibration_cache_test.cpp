@@ -12,13 +12,13 @@
 namespace spdkfac {
 namespace {
 
-Machine some_machine() {
+calibrate::Machine some_machine() {
   return {
       .hosts = {"a", "a", "b"}, .device = "some CPU", .threads = 2, .cores = 4, .transport = "X=1"};
 }
 
 TEST(Machine, SharesCoresWhereAHostHasMoreThreadsOfRanks) {
-  Machine machine = some_machine();  // two threads on each of two ranks on host a
+  calibrate::Machine machine = some_machine();  // two threads on each of two ranks on host a
   machine.cores = 4;
   EXPECT_FALSE(machine.shares_cores());
   machine.cores = 3;
@@ -51,35 +51,36 @@ class Environment {
 };
 
 TEST(CalibrationCache, KeyHasEverythingThatCostsDependOn) {
-  const std::string key = cache_key(some_machine(), 3, "mpi");
-  EXPECT_EQ(cache_key(some_machine(), 3, "mpi"), key);
-  EXPECT_NE(cache_key(some_machine(), 4, "mpi"), key);
-  EXPECT_NE(cache_key(some_machine(), 3, "nccl"), key);
-  Machine other = some_machine();
+  const std::string key = calibrate::cache_key(some_machine(), 3, "mpi");
+  EXPECT_EQ(calibrate::cache_key(some_machine(), 3, "mpi"), key);
+  EXPECT_NE(calibrate::cache_key(some_machine(), 4, "mpi"), key);
+  EXPECT_NE(calibrate::cache_key(some_machine(), 3, "nccl"), key);
+  calibrate::Machine other = some_machine();
   other.hosts = {"a", "b", "b"};
-  EXPECT_NE(cache_key(other, 3, "mpi"), key);
+  EXPECT_NE(calibrate::cache_key(other, 3, "mpi"), key);
   other = some_machine();
   other.device = "another CPU";
-  EXPECT_NE(cache_key(other, 3, "mpi"), key);
+  EXPECT_NE(calibrate::cache_key(other, 3, "mpi"), key);
   other = some_machine();
   other.threads = 1;
-  EXPECT_NE(cache_key(other, 3, "mpi"), key);
+  EXPECT_NE(calibrate::cache_key(other, 3, "mpi"), key);
   other = some_machine();
   other.transport = "X=2";
-  EXPECT_NE(cache_key(other, 3, "mpi"), key);
-  EXPECT_NE(cache_file("c", key), cache_file("c", cache_key(other, 3, "mpi")));
+  EXPECT_NE(calibrate::cache_key(other, 3, "mpi"), key);
+  EXPECT_NE(calibrate::cache_file("c", key),
+            calibrate::cache_file("c", calibrate::cache_key(other, 3, "mpi")));
 }
 
 TEST(CalibrationCache, GivesBackWhatWasWritten) {
   const support::TemporaryFolder folder;
-  const std::string key = cache_key(some_machine(), 3, "mpi");
-  const auto file = cache_file(folder / "new" / "deep", key);
+  const std::string key = calibrate::cache_key(some_machine(), 3, "mpi");
+  const auto file = calibrate::cache_file(folder / "new" / "deep", key);
   std::string warning;
-  EXPECT_EQ(read_cache(file, key, warning), "");
-  write_cache(file, key, some_costs(), warning);
+  EXPECT_EQ(calibrate::read_cache(file, key, warning), "");
+  calibrate::write_cache(file, key, some_costs(), warning);
   EXPECT_EQ(warning, "");
   const CostModel read =
-      parse_cluster(parse_json(read_cache(file, key, warning), "cache"), "cache");
+      parse_cluster(parse_json(calibrate::read_cache(file, key, warning), "cache"), "cache");
   EXPECT_EQ(warning, "");
   EXPECT_EQ(read.name, "some");
   EXPECT_EQ(read.all_reduce.time(1000), some_costs().all_reduce.time(1000));
@@ -90,7 +91,7 @@ TEST(CalibrationCache, WhatCannotBeUsedIsAWarning) {
   const auto read = [&](const std::string& content, const std::string& key) {
     folder.write("c.json", content);
     std::string warning;
-    EXPECT_EQ(read_cache(folder / "c.json", key, warning), "");
+    EXPECT_EQ(calibrate::read_cache(folder / "c.json", key, warning), "");
     return warning;
   };
   for (const char* content : {"", "{", "[]", "{\"format\": \"spdkfac.plan/1\"}", "\xff\xfe"}) {
@@ -100,7 +101,7 @@ TEST(CalibrationCache, WhatCannotBeUsedIsAWarning) {
   const std::string warning = read(to_json(some_costs()).dump(), "key");
   EXPECT_NE(warning.find("was measured for something else"), std::string::npos);
   std::string of_folder;
-  EXPECT_EQ(read_cache(folder.path(), "key", of_folder), "");
+  EXPECT_EQ(calibrate::read_cache(folder.path(), "key", of_folder), "");
   EXPECT_NE(of_folder.find("measuring again"), std::string::npos);
 }
 
@@ -108,22 +109,22 @@ TEST(CalibrationCache, AFolderThatCannotBeWrittenIsAWarning) {
   const support::TemporaryFolder folder;
   folder.write("file", "");
   std::string warning;
-  write_cache(folder / "file" / "c.json", "key", some_costs(), warning);
+  calibrate::write_cache(folder / "file" / "c.json", "key", some_costs(), warning);
   EXPECT_NE(warning.find("not kept"), std::string::npos);
 }
 
 TEST(CalibrationCache, FolderFollowsTheEnvironment) {
   {
     const Environment cache("XDG_CACHE_HOME", "/cache");
-    EXPECT_EQ(default_cache_folder(), "/cache/spdkfac");
+    EXPECT_EQ(calibrate::default_cache_folder(), "/cache/spdkfac");
   }
   const Environment relative("XDG_CACHE_HOME", "cache");
   {
     const Environment home("HOME", "/home/me");
-    EXPECT_EQ(default_cache_folder(), "/home/me/.cache/spdkfac");
+    EXPECT_EQ(calibrate::default_cache_folder(), "/home/me/.cache/spdkfac");
   }
   const Environment no_home("HOME", nullptr);
-  EXPECT_EQ(default_cache_folder(), "");
+  EXPECT_EQ(calibrate::default_cache_folder(), "");
 }
 
 }  // namespace

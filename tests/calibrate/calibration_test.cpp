@@ -13,8 +13,8 @@
 namespace spdkfac {
 namespace {
 
-CalibrationOptions tiny() {
-  CalibrationOptions options = quick_sizes(c10::kCPU);
+calibrate::CalibrationOptions tiny() {
+  calibrate::CalibrationOptions options = calibrate::quick_sizes(c10::kCPU);
   options.name = "tiny";
   options.max_elements = 1 << 16;
   options.max_dim = 256;
@@ -24,15 +24,16 @@ CalibrationOptions tiny() {
 }
 
 // One calibration of the ranks of the test, looked at from several sides.
-const Calibration& tiny_calibration() {
-  static const Calibration result = calibrate(*support::world(), c10::kCPU, tiny());
+const calibrate::Calibration& tiny_calibration() {
+  static const calibrate::Calibration result =
+      calibrate::calibrate(*support::world(), c10::kCPU, tiny());
   return result;
 }
 
 TEST(Calibrate, AllRanksEndWithTheSameFile) {
   const auto world = support::world();
-  const Calibration& calibration = tiny_calibration();
-  for (const std::string& text : texts_of_ranks(*world, c10::kCPU, calibration.text)) {
+  const calibrate::Calibration& calibration = tiny_calibration();
+  for (const std::string& text : comm::texts_of_ranks(*world, c10::kCPU, calibration.text)) {
     EXPECT_EQ(text, calibration.text);
   }
   EXPECT_EQ(to_json(calibration.costs).dump(1) + "\n", calibration.text);
@@ -57,7 +58,7 @@ TEST(Calibrate, SaysWhatItWasMeasuredOn) {
 
 TEST(Calibrate, OneRankHasNoCollectives) {
   const auto world = support::world();
-  const Calibration& calibration = tiny_calibration();
+  const calibrate::Calibration& calibration = tiny_calibration();
   const bool alone = world->size() == 1;
   EXPECT_EQ(calibration.collectives.empty(), alone);
   EXPECT_EQ(calibration.costs.all_reduce.time(1 << 20) == Seconds(0), alone);
@@ -72,13 +73,13 @@ TEST(Calibrate, TellsHowLongAndThenEverySample) {
   Seconds estimate;
   std::size_t expected = 0;
   std::size_t samples = 0;
-  static_cast<void>(calibrate(*world, c10::kCPU, tiny(),
-                              {.begin =
-                                   [&](Seconds seconds, std::size_t count) {
-                                     estimate = seconds;
-                                     expected = count;
-                                   },
-                               .advance = [&] { ++samples; }}));
+  static_cast<void>(calibrate::calibrate(*world, c10::kCPU, tiny(),
+                                         {.begin =
+                                              [&](Seconds seconds, std::size_t count) {
+                                                estimate = seconds;
+                                                expected = count;
+                                              },
+                                          .advance = [&] { ++samples; }}));
   EXPECT_GT(estimate, Seconds(0));
   EXPECT_GT(expected, 0);
   EXPECT_EQ(samples, expected);
@@ -94,7 +95,7 @@ TEST(Calibrate, TheInverseNeverBecomesCheaper) {
 TEST(Calibrate, FindsAnEmulatedLinkThroughAllStages) {
   EmulatedLink link = support::emulated_world();
   if (link.size() == 1) GTEST_SKIP() << "one rank has no collectives";
-  const CostModel costs = calibrate(link, c10::kCPU, tiny()).costs;
+  const CostModel costs = calibrate::calibrate(link, c10::kCPU, tiny()).costs;
   constexpr std::int64_t kElements = 1 << 16;
   const double expected = support::kAlpha + support::kBeta * kElements;
   // Never faster than the link; a busy machine may be much slower.

@@ -22,9 +22,9 @@ constexpr double kTolerance = 0.6;
 constexpr int kAttempts = 3;
 
 // What is wrong with the line fitted to the times of the emulated link; empty if nothing is.
-std::string problem_with(const CollectiveTimes& measured) {
+std::string problem_with(const calibrate::CollectiveTimes& measured) {
   const double share = measured.operation == Operation::kAllReduce ? 1 : 0.5;
-  const CollectiveFits fits = fit_collective_times(measured);
+  const calibrate::CollectiveFits fits = calibrate::fit_collective_times(measured);
   const double alpha = fits.affine.model.alpha().value() / (share * support::kAlpha);
   const double beta = fits.affine.model.beta().value() / (share * support::kBeta);
   const bool good = std::abs(alpha - 1) < kTolerance && std::abs(beta - 1) < kTolerance;
@@ -34,15 +34,15 @@ std::string problem_with(const CollectiveTimes& measured) {
 
 TEST(CollectiveStage, FindsTheLinkThatIsThere) {
   EmulatedLink link = support::emulated_world();
-  const Bench bench{link, c10::kCPU};
-  const CollectiveStage stage(bench, {1 << 10, 1 << 12, 1 << 13, 1 << 14}, 5);
+  const calibrate::Bench bench{link, c10::kCPU};
+  const calibrate::CollectiveStage stage(bench, {1 << 10, 1 << 12, 1 << 13, 1 << 14}, 5);
   std::string problems;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const auto measured = stage.measure();
-    ASSERT_EQ(measured.size(), kCollectives.size());
+    ASSERT_EQ(measured.size(), calibrate::kCollectives.size());
     problems.clear();
     for (std::size_t i = 0; i < measured.size(); ++i) {
-      EXPECT_EQ(measured[i].operation, kCollectives[i]);
+      EXPECT_EQ(measured[i].operation, calibrate::kCollectives[i]);
       problems += problem_with(measured[i]);
     }
     if (problems.empty()) break;  // on all ranks, for all hold the same times
@@ -52,9 +52,9 @@ TEST(CollectiveStage, FindsTheLinkThatIsThere) {
 
 TEST(CollectiveStage, EstimatesBeforeItMeasures) {
   EmulatedLink link = support::emulated_world();
-  const Bench bench{link, c10::kCPU};
+  const calibrate::Bench bench{link, c10::kCPU};
   const std::vector<std::int64_t> sizes{1 << 10, 1 << 13, 1 << 16};
-  const CollectiveStage stage(bench, sizes, 2);
+  const calibrate::CollectiveStage stage(bench, sizes, 2);
   // Three rounds over an all-reduce and two halves, besides barriers.
   double round = 0;
   for (const std::int64_t size : sizes) {
@@ -67,23 +67,23 @@ TEST(CollectiveStage, EstimatesBeforeItMeasures) {
 
 TEST(CollectiveStage, ABudgetLeavesOutTheLargestSizes) {
   EmulatedLink link = support::emulated_world();
-  const Bench bench{link, c10::kCPU};
+  const calibrate::Bench bench{link, c10::kCPU};
   const std::vector<std::int64_t> sizes{1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 20};
   // The largest message alone takes 4 s, the others together a tenth of that.
-  const CollectiveStage stage(bench, sizes, 1, Seconds(6));
+  const calibrate::CollectiveStage stage(bench, sizes, 1, Seconds(6));
   EXPECT_EQ(stage.samples(), 4 * 3 * 2);
-  const CollectiveStage fewest(bench, sizes, 1, Seconds(1e-6));
+  const calibrate::CollectiveStage fewest(bench, sizes, 1, Seconds(1e-6));
   EXPECT_EQ(fewest.samples(), 3 * 3 * 2);
 }
 
 // In each of three rounds every operation of every size, with the next rank as its root.
 TEST(CollectiveStage, OperationsSizesAndRootsTakeTurns) {
-  LoggedCommunicator recording(support::world());
-  const Bench bench{recording, c10::kCPU};
-  const CollectiveStage stage(bench, {1024, 4096, 8192}, 2);
+  comm::LoggedCommunicator recording(support::world());
+  const calibrate::Bench bench{recording, c10::kCPU};
+  const calibrate::CollectiveStage stage(bench, {1024, 4096, 8192}, 2);
   recording.clear();
   static_cast<void>(stage.measure());
-  std::vector<LoggedCommunicator::Call> operations;
+  std::vector<comm::LoggedCommunicator::Call> operations;
   for (const auto& record : recording.calls()) {
     if (record.operation != Operation::kBarrier) operations.push_back(record);
   }

@@ -12,10 +12,10 @@ namespace {
 
 TEST(ComputeStage, MeasuresEveryPart) {
   const auto world = support::world();
-  const Bench bench{*world, c10::kCPU};
-  const ComputeStage stage(bench, {64, 96, 128, 192, 256}, 1, 3);
+  const calibrate::Bench bench{*world, c10::kCPU};
+  const calibrate::ComputeStage stage(bench, {64, 96, 128, 192, 256}, 1, 3);
   EXPECT_GT(stage.estimate(), Seconds(0));
-  const ComputeTimes times = stage.measure();
+  const calibrate::ComputeTimes times = stage.measure();
   ASSERT_EQ(times.inverse.size(), 5);
   EXPECT_EQ(times.inverse.front().size, 64);
   EXPECT_EQ(times.inverse.back().size, 256);
@@ -35,21 +35,21 @@ TEST(ComputeStage, MeasuresEveryPart) {
 
 TEST(ComputeStage, TakesLongerSamplesWhereRanksShareCores) {
   const auto world = support::world();
-  Bench bench{*world, c10::kCPU};
+  calibrate::Bench bench{*world, c10::kCPU};
   const std::vector<std::int64_t> dims{16, 32, 48, 64, 96};
-  const Seconds alone = ComputeStage(bench, dims, 1, 1).estimate();
+  const Seconds alone = calibrate::ComputeStage(bench, dims, 1, 1).estimate();
   bench.shared_cores = true;
   // Each of five inversions, and of everything else, takes 40 ms in each of two rounds.
-  EXPECT_GT(ComputeStage(bench, dims, 1, 1).estimate(), Seconds(5 * 2 * 40e-3));
-  EXPECT_LT(alone, ComputeStage(bench, dims, 1, 1).estimate());
+  EXPECT_GT(calibrate::ComputeStage(bench, dims, 1, 1).estimate(), Seconds(5 * 2 * 40e-3));
+  EXPECT_LT(alone, calibrate::ComputeStage(bench, dims, 1, 1).estimate());
 }
 
 TEST(ComputeStage, ABudgetLeavesOutTheLargestInversions) {
   const auto world = support::world();
-  const Bench bench{*world, c10::kCPU};
+  const calibrate::Bench bench{*world, c10::kCPU};
   const std::vector<std::int64_t> dims{64, 96, 128, 192, 256, 1024, 1536};
-  const ComputeStage all(bench, dims, 1, 1);
-  const ComputeStage fewest(bench, dims, 1, 1, Seconds(1e-6));
+  const calibrate::ComputeStage all(bench, dims, 1, 1);
+  const calibrate::ComputeStage fewest(bench, dims, 1, 1, Seconds(1e-6));
   EXPECT_EQ(all.samples() - fewest.samples(), 2 * 2);
   EXPECT_LT(fewest.estimate(), all.estimate());
 }
@@ -59,7 +59,7 @@ TEST(ComputeTasks, LeaveTheGeneratorOfTorchAlone) {
   at::manual_seed(5);
   const at::Tensor expected = at::randn({3});
   at::manual_seed(5);
-  for (const ComputeTask& task : compute_tasks(*world, c10::kCPU, {64}, 1)) {
+  for (const calibrate::ComputeTask& task : calibrate::compute_tasks(*world, c10::kCPU, {64}, 1)) {
     task.task.run();
     if (task.task.finish) task.task.finish();
   }
@@ -69,12 +69,12 @@ TEST(ComputeTasks, LeaveTheGeneratorOfTorchAlone) {
 // 2·d_in·d_g·positions: 64 channels, 3x3, 56x56. Its factor has 2·(64·9)²·56² flops.
 TEST(ComputeTasks, CountFlopsAsLayerTablesDo) {
   const auto world = support::world();
-  const auto tasks = compute_tasks(*world, c10::kCPU, {64}, 2);
-  EXPECT_EQ(tasks[1].part, Part::kForward);
+  const auto tasks = calibrate::compute_tasks(*world, c10::kCPU, {64}, 2);
+  EXPECT_EQ(tasks[1].part, calibrate::Part::kForward);
   EXPECT_EQ(tasks[1].work, 2.0 * 2 * 576 * 64 * 3136);
-  EXPECT_EQ(tasks[2].part, Part::kFactor);
+  EXPECT_EQ(tasks[2].part, calibrate::Part::kFactor);
   EXPECT_EQ(tasks[2].work, 2.0 * 2 * 576 * 576 * 3136);
-  EXPECT_EQ(tasks[3].part, Part::kPrecondition);
+  EXPECT_EQ(tasks[3].part, calibrate::Part::kPrecondition);
   EXPECT_EQ(tasks[3].work, 2.0 * 576 * 64 * (576 + 64));
 }
 

@@ -18,24 +18,26 @@ namespace {
 // Every rank has a folder of its own; only that of rank 0 counts.
 class QuickCalibrationTest : public testing::Test {
  protected:
-  QuickCalibration calibrate(bool recalibrate = false, const std::string& transport = "") {
-    CalibrationOptions sizes = quick_sizes(c10::kCPU);
+  calibrate::QuickCalibration calibrate(bool recalibrate = false,
+                                        const std::string& transport = "") {
+    calibrate::CalibrationOptions sizes = calibrate::quick_sizes(c10::kCPU);
     sizes.max_elements = 1 << 14;
     sizes.max_dim = 256;
     sizes.dim_ratio = 1.4;
     sizes.repetitions = 1;
-    const QuickCalibration result = quick_calibration(*world_, c10::kCPU,
-                                                      {.recalibrate = recalibrate,
-                                                       .transport = transport,
-                                                       .cache_folder = folder_ / "cache",
-                                                       .sizes = sizes});
+    const calibrate::QuickCalibration result =
+        calibrate::quick_calibration(*world_, c10::kCPU,
+                                     {.recalibrate = recalibrate,
+                                      .transport = transport,
+                                      .cache_folder = folder_ / "cache",
+                                      .sizes = sizes});
     // Whatever the cache does, the ranks agree.
     const std::string costs = to_json(result.costs).dump();
-    for (const std::string& text : texts_of_ranks(*world_, c10::kCPU, costs)) {
+    for (const std::string& text : comm::texts_of_ranks(*world_, c10::kCPU, costs)) {
       EXPECT_EQ(text, costs);
     }
     const double measured = result.measured ? 1 : 0;
-    EXPECT_EQ(largest_of_ranks(*world_, c10::kCPU, {measured, -measured}),
+    EXPECT_EQ(comm::largest_of_ranks(*world_, c10::kCPU, {measured, -measured}),
               (std::vector<double>{measured, -measured}));
     EXPECT_EQ(result.file.empty(), !first());
     return result;
@@ -52,11 +54,11 @@ class QuickCalibrationTest : public testing::Test {
 };
 
 TEST_F(QuickCalibrationTest, MeasuresOnceAndThenRemembers) {
-  const QuickCalibration measured = calibrate();
+  const calibrate::QuickCalibration measured = calibrate();
   EXPECT_TRUE(measured.measured);
   EXPECT_EQ(measured.warning, "");
   EXPECT_EQ(measured.costs.world, world_->size());
-  const QuickCalibration kept = calibrate();
+  const calibrate::QuickCalibration kept = calibrate();
   EXPECT_FALSE(kept.measured);
   EXPECT_EQ(kept.file, measured.file);
   EXPECT_EQ(without_key(kept.costs), without_key(measured.costs));
@@ -73,9 +75,9 @@ TEST_F(QuickCalibrationTest, RecalibratesWhenAskedOrForAnotherTransport) {
 }
 
 TEST_F(QuickCalibrationTest, ADamagedCacheIsMeasuredAnewAndMended) {
-  const QuickCalibration before = calibrate();
+  const calibrate::QuickCalibration before = calibrate();
   if (first()) std::ofstream(before.file) << "{\"format\": ";
-  const QuickCalibration anew = calibrate();
+  const calibrate::QuickCalibration anew = calibrate();
   EXPECT_TRUE(anew.measured);
   EXPECT_EQ(anew.warning.empty(), !first());
   EXPECT_FALSE(calibrate().measured);
@@ -83,7 +85,7 @@ TEST_F(QuickCalibrationTest, ADamagedCacheIsMeasuredAnewAndMended) {
 
 TEST_F(QuickCalibrationTest, ACacheThatCannotBeWrittenIsAWarning) {
   folder_.write("cache", "a file where the folder should be");
-  const QuickCalibration result = calibrate();
+  const calibrate::QuickCalibration result = calibrate();
   EXPECT_TRUE(result.measured);
   EXPECT_EQ(result.warning.empty(), !first());
 }

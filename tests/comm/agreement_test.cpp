@@ -18,9 +18,9 @@ using support::world;
 using testing::HasSubstr;
 
 TEST(Agreement, EqualValuesPass) {
-  require_same(*world(), "the plan", "spd-kfac");
-  require_same(*world(), "the plan", "");
-  require_same(*world(), "the plan", std::string(1'000'000, 'x'));
+  comm::require_same(*world(), "the plan", "spd-kfac");
+  comm::require_same(*world(), "the plan", "");
+  comm::require_same(*world(), "the plan", std::string(1'000'000, 'x'));
 }
 
 TEST(Agreement, EveryRankThrowsWhenOneDiffers) {
@@ -28,18 +28,19 @@ TEST(Agreement, EveryRankThrowsWhenOneDiffers) {
   const int rank = world()->rank();
   const int last = world()->size() - 1;
   const std::string value = rank == last ? "batch 64" : "batch 32";
-  const std::string message = config_error([&] { require_same(*world(), "the options", value); });
+  const std::string message =
+      config_error([&] { comm::require_same(*world(), "the options", value); });
   EXPECT_THAT(message, HasSubstr("the options: the ranks disagree"));
   EXPECT_THAT(message, HasSubstr(fmt::format("(rank {} of {} differs from rank 0; rank {} has {})",
                                              last, last + 1, rank, value)));
   // The communicator still works.
-  require_same(*world(), "the options", "batch 32");
+  comm::require_same(*world(), "the options", "batch 32");
 }
 
 TEST(Agreement, AllRanksThatDifferFromTheFirstAreNamed) {
   if (world()->size() < 3) GTEST_SKIP() << "needs three ranks";
   const std::string value = fmt::format("rank {}", world()->rank());
-  const std::string message = config_error([&] { require_same(*world(), "data", value); });
+  const std::string message = config_error([&] { comm::require_same(*world(), "data", value); });
   EXPECT_THAT(message, HasSubstr(world()->size() == 3 ? "ranks 1, 2 of 3 differ from rank 0"
                                                       : "ranks 1, 2, 3 of 4 differ from rank 0"));
 }
@@ -47,7 +48,8 @@ TEST(Agreement, AllRanksThatDifferFromTheFirstAreNamed) {
 TEST(Agreement, LongValuesAreShortenedInMessages) {
   if (world()->size() == 1) GTEST_SKIP() << "one rank agrees with itself";
   const std::string value(1000, static_cast<char>('a' + world()->rank()));
-  const std::string message = config_error([&] { require_same(*world(), "the plan", value); });
+  const std::string message =
+      config_error([&] { comm::require_same(*world(), "the plan", value); });
   EXPECT_THAT(message, HasSubstr("… (1000 bytes)"));
   EXPECT_LT(message.size(), 500u);
 }

@@ -37,8 +37,9 @@ std::vector<Backend> backends() {
                      body(make_nccl_communicator(support::world(), support::test_device()));
                    }});
   }
-  all.push_back(
-      {"logged", [](Body body) { body(std::make_shared<LoggedCommunicator>(support::world())); }});
+  all.push_back({"logged", [](Body body) {
+                   body(std::make_shared<comm::LoggedCommunicator>(support::world()));
+                 }});
   all.push_back({"emulated", [](Body body) { body(emulated(support::world())); }});
   return all;
 }

@@ -12,13 +12,13 @@ namespace {
 constexpr double kTolerance = 0.1;
 
 TEST(ClockOffset, IsAboutZeroOnOneHost) {
-  EXPECT_NEAR(clock_offset(*support::world()).value(), 0, kTolerance);
+  EXPECT_NEAR(comm::clock_offset(*support::world()).value(), 0, kTolerance);
 }
 
 TEST(ClockOffset, FindsAClockThatIsAhead) {
   const auto world = support::world();
   const double ahead = 1000.0 * world->rank();
-  const Seconds offset = clock_offset(*world, [&] { return steady_seconds() + ahead; });
+  const Seconds offset = comm::clock_offset(*world, [&] { return comm::steady_seconds() + ahead; });
   EXPECT_NEAR(offset.value(), ahead, kTolerance);
 }
 

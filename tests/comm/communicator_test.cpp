@@ -59,8 +59,8 @@ TEST(Communicator, AWorkWithoutAnOperationIsDone) {
 }
 
 TEST(LoggedCommunicator, KeepsTheCallsInTheirOrder) {
-  using Call = LoggedCommunicator::Call;
-  LoggedCommunicator comm(make_local_communicator());
+  using Call = comm::LoggedCommunicator::Call;
+  comm::LoggedCommunicator comm(make_local_communicator());
   const at::Tensor tensor = at::zeros({2, 3});
   const at::Tensor all = at::zeros({1, 6});
   comm.all_reduce_async(tensor, "sum").wait();

@@ -11,7 +11,7 @@ namespace spdkfac {
 namespace {
 
 TEST(MirroredPeers, HoldWhatThisRankHolds) {
-  MirroredPeers peers(1, 4);
+  comm::MirroredPeers peers(1, 4);
   EXPECT_EQ(peers.rank(), 1);
   EXPECT_EQ(peers.size(), 4);
   const at::Tensor sum = at::full({3}, 2.0);
@@ -24,11 +24,11 @@ TEST(MirroredPeers, HoldWhatThisRankHolds) {
   peers.all_gather_async(at::tensor({1.0F, 2.0F}), all, "all").wait();
   EXPECT_TRUE(at::equal(all, at::tensor({1.0F, 2.0F}).expand({4, 2})));
   peers.barrier("nothing to wait for");
-  require_same(peers, "the plan", "digest");
+  comm::require_same(peers, "the plan", "digest");
 }
 
 TEST(MirroredPeers, BroadcastZerosFromOtherRoots) {
-  MirroredPeers peers(1, 4);
+  comm::MirroredPeers peers(1, 4);
   const at::Tensor mine = at::full({3}, 2.0);
   peers.broadcast_async(mine, 1, "from here").wait();
   EXPECT_TRUE(at::equal(mine, at::full({3}, 2.0)));
@@ -38,7 +38,7 @@ TEST(MirroredPeers, BroadcastZerosFromOtherRoots) {
 
 // 10 floats, counted as in every back end: all_reduce sends 2·3/4 of 40 bytes, broadcast 3/4.
 TEST(MirroredPeers, CountTheTrafficOfTheWholeGroup) {
-  MirroredPeers peers(0, 4);
+  comm::MirroredPeers peers(0, 4);
   peers.all_reduce_async(at::zeros({10}), "sum").wait();
   EXPECT_DOUBLE_EQ(peers.traffic().sent, 60);
   peers.broadcast_async(at::zeros({10}), 2, "from there").wait();
@@ -46,8 +46,8 @@ TEST(MirroredPeers, CountTheTrafficOfTheWholeGroup) {
 }
 
 TEST(MirroredPeers, RankIsOneOfThem) {
-  EXPECT_THROW(MirroredPeers(4, 4), InternalError);
-  EXPECT_THROW(MirroredPeers(-1, 4), InternalError);
+  EXPECT_THROW(comm::MirroredPeers(4, 4), InternalError);
+  EXPECT_THROW(comm::MirroredPeers(-1, 4), InternalError);
 }
 
 }  // namespace

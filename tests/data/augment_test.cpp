@@ -32,7 +32,7 @@ TEST(Augment, TakesEveryShiftAndMirrorImageAndNothingElse) {
   std::vector<std::int64_t> indices(3000);
   std::iota(indices.begin(), indices.end(), 0);
   const at::Tensor images =
-      random_crop_and_flip(image().expand({3000, 2, 6, 5}), indices, /*seed=*/1, /*epoch=*/0);
+      data::random_crop_and_flip(image().expand({3000, 2, 6, 5}), indices, /*seed=*/1, /*epoch=*/0);
   std::set<std::size_t> seen;
   for (std::int64_t i = 0; i < images.size(0); ++i) {
     const auto found = std::find_if(crops.begin(), crops.end(),
@@ -48,7 +48,7 @@ TEST(Augment, DependsOnSeedEpochAndIndexOnly) {
   const auto run = [&](std::uint64_t seed, std::int64_t epoch,
                        std::span<const std::int64_t> which) {
     const auto count = static_cast<std::int64_t>(which.size());
-    return random_crop_and_flip(image().expand({count, 2, 6, 5}), which, seed, epoch);
+    return data::random_crop_and_flip(image().expand({count, 2, 6, 5}), which, seed, epoch);
   };
   const at::Tensor all = run(1, 2, indices);
   EXPECT_TRUE(all.narrow(0, 3, 2).equal(run(1, 2, std::span(indices).subspan(3, 2))));

@@ -18,8 +18,8 @@ namespace {
 using Indices = std::vector<std::int64_t>;
 
 // Image i is filled with i and has label i modulo 4.
-Dataset numbered(std::int64_t size, Split split) {
-  Dataset data;
+data::Dataset numbered(std::int64_t size, data::Split split) {
+  data::Dataset data;
   data.name = "numbered";
   data.split = split;
   data.size = size;
@@ -34,26 +34,26 @@ Dataset numbered(std::int64_t size, Split split) {
 TEST(Permutation, IsOneAndDependsOnSeedAndEpoch) {
   Indices expected(1000);
   std::iota(expected.begin(), expected.end(), 0);
-  const Indices order = permutation(1000, 3, 5);
+  const Indices order = data::permutation(1000, 3, 5);
   Indices sorted = order;
   std::sort(sorted.begin(), sorted.end());
   EXPECT_EQ(sorted, expected);
-  EXPECT_EQ(order, permutation(1000, 3, 5));
-  EXPECT_NE(order, permutation(1000, 3, 6));
-  EXPECT_NE(order, permutation(1000, 4, 5));
-  EXPECT_EQ(permutation(0, 1, 1), Indices());
+  EXPECT_EQ(order, data::permutation(1000, 3, 5));
+  EXPECT_NE(order, data::permutation(1000, 3, 6));
+  EXPECT_NE(order, data::permutation(1000, 4, 5));
+  EXPECT_EQ(data::permutation(0, 1, 1), Indices());
 }
 
 TEST(Permutation, IsTheSameOnEveryMachine) {
   // From another program; a change here changes every training run.
-  EXPECT_EQ(permutation(10, 1, 0), Indices({5, 0, 8, 7, 3, 1, 9, 6, 4, 2}));
+  EXPECT_EQ(data::permutation(10, 1, 0), Indices({5, 0, 8, 7, 3, 1, 9, 6, 4, 2}));
 }
 
 TEST(Permutation, EveryPlaceIsEquallyLikely) {
   // 6000 draws of where 0 of 6 lands: 1000 each, with deviation √(6000·1/6·5/6) = 29.
   std::vector<int> counts(6);
   for (std::int64_t epoch = 0; epoch < 6000; ++epoch) {
-    const Indices order = permutation(6, 99, epoch);
+    const Indices order = data::permutation(6, 99, epoch);
     ++counts[static_cast<std::size_t>(std::find(order.begin(), order.end(), 0) - order.begin())];
   }
   EXPECT_THAT(counts, testing::Each(testing::AllOf(testing::Gt(850), testing::Lt(1150))));
@@ -70,9 +70,9 @@ void PrintTo(const Shards& s, std::ostream* out) {
 
 class BatchesOfShards : public testing::TestWithParam<Shards> {
  protected:
-  Batches batches(Split split, int rank) const {
+  data::Batches batches(data::Split split, int rank) const {
     const auto [size, batch, world] = GetParam();
-    return Batches(
+    return data::Batches(
         numbered(size, split),
         {.batch = batch, .shuffle = true, .seed = 4, .epoch = 2, .rank = rank, .world = world});
   }
@@ -81,9 +81,9 @@ class BatchesOfShards : public testing::TestWithParam<Shards> {
 TEST_P(BatchesOfShards, TrainingTakesWholeBatchesOfOneOrder) {
   const auto [size, batch, world] = GetParam();
   const std::int64_t together = batch * world;
-  const Indices order = permutation(size, 4, 2);
+  const Indices order = data::permutation(size, 4, 2);
   for (int rank = 0; rank < world; ++rank) {
-    const Batches shard = batches(Split::kTrain, rank);
+    const data::Batches shard = batches(data::Split::kTrain, rank);
     ASSERT_EQ(shard.size(), size / together);
     EXPECT_EQ(shard.examples(), shard.size() * batch);
     for (std::int64_t k = 0; k < shard.size(); ++k) {
@@ -98,7 +98,7 @@ TEST_P(BatchesOfShards, EvaluationTakesEveryExampleOnce) {
   Indices seen;
   std::int64_t examples = 0;
   for (int rank = 0; rank < world; ++rank) {
-    const Batches shard = batches(Split::kTest, rank);
+    const data::Batches shard = batches(data::Split::kTest, rank);
     EXPECT_EQ(shard.size(), (size + batch * world - 1) / (batch * world));
     examples += shard.examples();
     for (std::int64_t k = 0; k < shard.size(); ++k) {
@@ -120,11 +120,11 @@ INSTANTIATE_TEST_SUITE_P(Table, BatchesOfShards,
                                          Shards{1, 1, 1}, Shards{250, 7, 5}));
 
 TEST(Batches, GiveNormalisedImagesOfTheirIndices) {
-  Dataset data = numbered(200, Split::kTrain);
+  data::Dataset data = numbered(200, data::Split::kTrain);
   data.mean = {0.5, 0.25};
   data.deviation = {0.1, 0.2};
-  const Batches batches(data, {.batch = 8, .shuffle = true, .seed = 1});
-  const Batch batch = batches.at(3);
+  const data::Batches batches(data, {.batch = 8, .shuffle = true, .seed = 1});
+  const data::Batch batch = batches.at(3);
   EXPECT_EQ(batch.size(), 8);
   EXPECT_EQ(batch.images.scalar_type(), at::kFloat);
   const Indices indices = batches.indices(3);
@@ -138,17 +138,17 @@ TEST(Batches, GiveNormalisedImagesOfTheirIndices) {
 }
 
 TEST(Batches, DoNotChangeTheDataSet) {
-  Dataset data = numbered(20, Split::kTest);
+  data::Dataset data = numbered(20, data::Split::kTest);
   data.images = data.images.to(at::kFloat);
   data.mean = {0.5, 0.5};
   data.deviation = {0.1, 0.1};
   const at::Tensor before = data.images.clone();
-  EXPECT_NEAR(Batches(data, {.batch = 20}).at(0).images[2][0][0][0].item<double>(), 15, 1e-4);
+  EXPECT_NEAR(data::Batches(data, {.batch = 20}).at(0).images[2][0][0][0].item<double>(), 15, 1e-4);
   EXPECT_TRUE(data.images.equal(before));
 }
 
 TEST(Batches, WithoutShuffleKeepTheOrder) {
-  const Batches batches(numbered(10, Split::kTest), {.batch = 4});
+  const data::Batches batches(numbered(10, data::Split::kTest), {.batch = 4});
   EXPECT_EQ(batches.indices(0), Indices({0, 1, 2, 3}));
   EXPECT_EQ(batches.indices(2), Indices({8, 9}));
   EXPECT_EQ(batches.at(2).images.sizes(), (at::IntArrayRef{2, 2, 3, 3}));
@@ -156,17 +156,18 @@ TEST(Batches, WithoutShuffleKeepTheOrder) {
 }
 
 TEST(Batches, AWorkerWithoutExamplesGetsAnEmptyBatch) {
-  const Batches batches(numbered(1, Split::kTest), {.batch = 4, .rank = 0, .world = 2});
+  const data::Batches batches(numbered(1, data::Split::kTest), {.batch = 4, .rank = 0, .world = 2});
   EXPECT_EQ(batches.at(0).images.sizes(), (at::IntArrayRef{0, 2, 3, 3}));
-  const Batches synthetic(
-      make_synthetic(Split::kTest, {.shape = {2, 3, 3}, .classes = 2, .examples = 1}),
+  const data::Batches synthetic(
+      data::make_synthetic(data::Split::kTest, {.shape = {2, 3, 3}, .classes = 2, .examples = 1}),
       {.batch = 4, .augment = true, .rank = 0, .world = 2});
   EXPECT_EQ(synthetic.at(0).images.sizes(), (at::IntArrayRef{0, 2, 3, 3}));
 }
 
 TEST(Batches, AugmentedImagesChangeWithTheEpoch) {
   const auto first = [](std::int64_t epoch) {
-    return Batches(numbered(8, Split::kTrain), {.batch = 8, .augment = true, .epoch = epoch})
+    return data::Batches(numbered(8, data::Split::kTrain),
+                         {.batch = 8, .augment = true, .epoch = epoch})
         .at(0)
         .images;
   };

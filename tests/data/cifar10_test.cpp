@@ -31,14 +31,14 @@ void write_all(const TemporaryFolder& folder, const std::string& below = "") {
 TEST(Cifar10, ReadsAllBatchesInOrder) {
   TemporaryFolder folder;
   write_all(folder);
-  const Dataset train = load_cifar10(Split::kTrain, folder.path());
+  const data::Dataset train = data::load_cifar10(data::Split::kTrain, folder.path());
   EXPECT_EQ(train.size, 10);
   EXPECT_TRUE(train.labels.equal(at::tensor({1, 2, 2, 3, 3, 4, 4, 5, 5, 6}, at::kLong)));
   EXPECT_EQ(train.images.sizes(), (at::IntArrayRef{10, 3, 32, 32}));
   EXPECT_TRUE(train.images[9][0].eq(6).all().item<bool>());
   EXPECT_TRUE(train.images[9][1].eq(100).all().item<bool>());
   EXPECT_TRUE(train.images[0][2].eq(200).all().item<bool>());
-  const Dataset test = load_cifar10(Split::kTest, folder.path());
+  const data::Dataset test = data::load_cifar10(data::Split::kTest, folder.path());
   EXPECT_TRUE(test.labels.equal(at::tensor({0, 9, 7}, at::kLong)));
 }
 
@@ -46,7 +46,7 @@ TEST(Cifar10, LooksIntoTheFolderOfTheArchive) {
   TemporaryFolder folder;
   std::filesystem::create_directory(folder / "cifar-10-batches-bin");
   write_all(folder, "cifar-10-batches-bin/");
-  EXPECT_EQ(load_cifar10(Split::kTrain, folder.path()).size, 10);
+  EXPECT_EQ(data::load_cifar10(data::Split::kTrain, folder.path()).size, 10);
 }
 
 TEST(Cifar10, DamagedFilesAreNamed) {
@@ -63,14 +63,15 @@ TEST(Cifar10, DamagedFilesAreNamed) {
     TemporaryFolder folder;
     write_all(folder);
     folder.write("data_batch_3.bin", damage.content);
-    EXPECT_EQ(support::config_error([&] { load_cifar10(Split::kTrain, folder.path()); }),
-              folder.path().string() + "/data_batch_3.bin: " + damage.message + kCifarAdvice);
+    EXPECT_EQ(
+        support::config_error([&] { data::load_cifar10(data::Split::kTrain, folder.path()); }),
+        folder.path().string() + "/data_batch_3.bin: " + damage.message + kCifarAdvice);
   }
 }
 
 TEST(Cifar10, MissingFilesAreNamed) {
   TemporaryFolder folder;
-  EXPECT_EQ(support::config_error([&] { load_cifar10(Split::kTest, folder.path()); }),
+  EXPECT_EQ(support::config_error([&] { data::load_cifar10(data::Split::kTest, folder.path()); }),
             folder.path().string() +
                 "/test_batch.bin: cannot be opened (No such file or directory)" + kCifarAdvice);
 }

@@ -62,7 +62,7 @@ TEST(FashionMnist, ReadsPlainAndGzippedFiles) {
   TemporaryFolder folder;
   folder.write("t10k-images-idx3-ubyte.gz", gzip(images(3)));
   folder.write("t10k-labels-idx1-ubyte", labels(kLabels));
-  const Dataset data = load_fashion_mnist(Split::kTest, folder.path());
+  const data::Dataset data = data::load_fashion_mnist(data::Split::kTest, folder.path());
   EXPECT_EQ(data.size, 3);
   EXPECT_EQ(data.classes, 10);
   EXPECT_EQ(data.shape.text(), "1x28x28");
@@ -75,7 +75,7 @@ TEST(FashionMnist, ReadsMoreThanOneChunk) {
   TemporaryFolder folder;
   folder.write("train-images-idx3-ubyte.gz", gzip(images(3000)));  // 2.35 MB
   folder.write("train-labels-idx1-ubyte.gz", gzip(labels(std::string(3000, '\x01'))));
-  const Dataset data = load_fashion_mnist(Split::kTrain, folder.path());
+  const data::Dataset data = data::load_fashion_mnist(data::Split::kTrain, folder.path());
   EXPECT_EQ(data.images[2999][0][0][0].item<int>(), 2999 % 256);
 }
 
@@ -93,8 +93,9 @@ TEST_P(DamagedFashionMnist, IsNamedWithItsFile) {
   TemporaryFolder folder;
   if (!GetParam().images.empty()) folder.write("train-images-idx3-ubyte.gz", GetParam().images);
   if (!GetParam().labels.empty()) folder.write("train-labels-idx1-ubyte", GetParam().labels);
-  EXPECT_EQ(support::config_error([&] { load_fashion_mnist(Split::kTrain, folder.path()); }),
-            folder.path().string() + "/train-" + GetParam().message + kFashionAdvice);
+  EXPECT_EQ(
+      support::config_error([&] { data::load_fashion_mnist(data::Split::kTrain, folder.path()); }),
+      folder.path().string() + "/train-" + GetParam().message + kFashionAdvice);
 }
 
 std::string flipped(std::string bytes, std::size_t at) {
@@ -152,11 +153,11 @@ INSTANTIATE_TEST_SUITE_P(
                "labels-idx1-ubyte: label 10 of image 1 is out of range (0 to 9)"}));
 
 TEST(FashionMnist, InstalledOneHasTheKnownStatistics) {
-  if (!std::filesystem::exists(kFashionMnistFolder)) {
+  if (!std::filesystem::exists(data::kFashionMnistFolder)) {
     GTEST_SKIP() << "dataset-fashion-mnist is not installed";
   }
-  const Dataset train = load_fashion_mnist(Split::kTrain);
-  const Dataset test = load_fashion_mnist(Split::kTest);
+  const data::Dataset train = data::load_fashion_mnist(data::Split::kTrain);
+  const data::Dataset test = data::load_fashion_mnist(data::Split::kTest);
   EXPECT_EQ(train.size, 60000);
   EXPECT_EQ(test.size, 10000);
   EXPECT_TRUE(at::bincount(train.labels).equal(at::full({10}, 6000, at::kLong)));

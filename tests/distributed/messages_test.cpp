@@ -41,7 +41,7 @@ std::vector<Sent> of_plan(const Plan& plan, const ModelSpec& model) {
   return sent;
 }
 
-std::vector<Sent> of_records(const LoggedCommunicator& recording) {
+std::vector<Sent> of_records(const comm::LoggedCommunicator& recording) {
   std::vector<Sent> sent;
   for (const auto& record : recording.calls()) {
     sent.push_back({record.operation, record.elements, record.root});
@@ -58,7 +58,7 @@ TEST(Messages, AreThoseOfThePlanInItsOrderWhateverTheDelays) {
     run.random_delays = true;
     run.kfac.factor_interval = 2;
     run.kfac.inverse_interval = 4;
-    const auto recording = std::make_shared<LoggedCommunicator>(world());
+    const auto recording = std::make_shared<comm::LoggedCommunicator>(world());
     ModelSpec seen;
     RankNet model = seeded_net();
     Preconditioner kfac(*model, run.kfac, distribution_of(run, recording, &seen));
@@ -84,7 +84,7 @@ TEST(Messages, LeaveDuringTheForwardAndBackwardPass) {
   if (world()->size() == 1) GTEST_SKIP() << "one rank sends nothing";
   RankRun run;
   run.algorithm = "lw-none";  // one message for each factor
-  const auto recording = std::make_shared<LoggedCommunicator>(world());
+  const auto recording = std::make_shared<comm::LoggedCommunicator>(world());
   RankNet model = seeded_net();
   Preconditioner kfac(*model, run.kfac, distribution_of(run, recording));
   std::mt19937 random(1);
@@ -103,7 +103,7 @@ TEST(Messages, LeaveDuringTheForwardAndBackwardPass) {
 }
 
 // Runs a step and expects all its messages to leave in the passes, or to wait for their end.
-void expect_messages(RankNet& model, Preconditioner& kfac, LoggedCommunicator& recording,
+void expect_messages(RankNet& model, Preconditioner& kfac, comm::LoggedCommunicator& recording,
                      std::int64_t step, bool wait) {
   recording.clear();
   model->zero_grad();
@@ -119,7 +119,7 @@ TEST(Messages, WaitForTheStepWhileLayersAreTimed) {
   RankRun run;
   run.algorithm = "lw-none";
   run.profile_steps = 2;
-  const auto recording = std::make_shared<LoggedCommunicator>(world());
+  const auto recording = std::make_shared<comm::LoggedCommunicator>(world());
   RankNet model = seeded_net();
   Preconditioner kfac(*model, run.kfac, distribution_of(run, recording));
   std::mt19937 random(1);
@@ -134,7 +134,7 @@ TEST(Messages, WaitAgainWhenLayersAreTimedAgain) {
   if (world()->size() == 1) GTEST_SKIP() << "one rank sends nothing";
   RankRun run;
   run.algorithm = "lw-none";
-  const auto recording = std::make_shared<LoggedCommunicator>(world());
+  const auto recording = std::make_shared<comm::LoggedCommunicator>(world());
   RankNet model = seeded_net();
   Preconditioner kfac(*model, run.kfac, distribution_of(run, recording));
   EXPECT_THROW(StepMeter(kfac).time_layers(true), ConfigError);  // there is no plan yet
@@ -166,7 +166,7 @@ TEST(Messages, WaitAgainWhenLayersAreTimedAgain) {
       slowness += fmt::format("{} {} {}, ", rank.passes, rank.inverses, rank.preconditioning);
     }
   }
-  require_same(*world(), "the times of layers", to_json(timed.model).dump() + slowness);
+  comm::require_same(*world(), "the times of layers", to_json(timed.model).dump() + slowness);
   EXPECT_EQ(kfac.plan()->digest(), plan);  // it is for predictions alone
 }
 
@@ -174,7 +174,7 @@ TEST(Messages, OfTheBulkScheduleLeaveInTheStep) {
   if (world()->size() == 1) GTEST_SKIP() << "one rank sends nothing";
   RankRun run;
   run.algorithm = "d-kfac";
-  const auto recording = std::make_shared<LoggedCommunicator>(world());
+  const auto recording = std::make_shared<comm::LoggedCommunicator>(world());
   RankNet model = seeded_net();
   Preconditioner kfac(*model, run.kfac, distribution_of(run, recording));
   std::mt19937 random(1);

@@ -30,14 +30,15 @@ TEST(BlockInverse, EqualsAnInverseForAnySizeAndLeaf) {
       at::Tensor matrices = at::stack({with_condition(1, size, 100), with_condition(2, size, 10)});
       const at::Tensor expected = at::linalg_inv(matrices);
       std::vector<std::int64_t> begins;
-      invert_blocks(matrices, leaf_size,
-                    at::empty({2 * block_scratch(size, leaf_size)}, matrices.options()),
-                    [&](std::int64_t begin, std::int64_t rows) {
-                      begins.push_back(begin);
-                      ASSERT_LE(rows, leaf_size);
-                      at::Tensor leaf = matrices.narrow(1, begin, rows).narrow(2, begin, rows);
-                      leaf.copy_(at::linalg_inv(leaf));
-                    });
+      kfac::invert_blocks(matrices, leaf_size,
+                          at::empty({2 * kfac::block_scratch(size, leaf_size)}, matrices.options()),
+                          [&](std::int64_t begin, std::int64_t rows) {
+                            begins.push_back(begin);
+                            ASSERT_LE(rows, leaf_size);
+                            at::Tensor leaf =
+                                matrices.narrow(1, begin, rows).narrow(2, begin, rows);
+                            leaf.copy_(at::linalg_inv(leaf));
+                          });
       EXPECT_TRUE(near_within(upper(matrices), upper(expected), 1e-10)) << size << " " << leaf_size;
       EXPECT_EQ(static_cast<std::int64_t>(begins.size()), (size + leaf_size - 1) / leaf_size);
     }
@@ -72,17 +73,17 @@ std::vector<at::Tensor> factors_of(at::ScalarType type) {
 TEST_F(BatchOnGpu, EqualsInversesInDoublePrecisionAlsoWhenReplayed) {
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
     const std::vector<at::Tensor> factors = factors_of(type);
-    std::vector<Inverse> inverses;
+    std::vector<kfac::Inverse> inverses;
     for (const at::Tensor& factor : factors) {
       inverses.emplace_back(factor.size(0), factor.size(1), test_options(type));
     }
-    std::vector<InverseBatch::Task> tasks;
+    std::vector<kfac::InverseBatch::Task> tasks;
     std::int64_t groups = 0;
     for (std::size_t i = 0; i < factors.size(); ++i) {
       tasks.push_back({factors[i], &inverses[i]});
       groups += factors[i].size(0);
     }
-    InverseBatch batch(tasks, Precision::kFp32);
+    kfac::InverseBatch batch(tasks, Precision::kFp32);
     for (int round = 0; round < 4; ++round) {
       const double damping = 0.5 / (1 << round);
       batch.refresh(at::full({groups}, damping, test_options(type)));
@@ -111,8 +112,8 @@ TEST_F(BatchOnGpu, IsAsExactAsFp32WithSplitProducts) {
   std::vector<at::Tensor> factors;
   for (const double size : sizes) factors.push_back(matrix * size);
   const at::Tensor factor = at::stack(factors).to(at::kFloat);
-  Inverse inverse(3, dim, test_options(at::kFloat));
-  InverseBatch batch({{factor, &inverse}}, Precision::kTf32);
+  kfac::Inverse inverse(3, dim, test_options(at::kFloat));
+  kfac::InverseBatch batch({{factor, &inverse}}, Precision::kTf32);
   for (int round = 0; round < 3; ++round) {  // as it is, recorded, replayed
     inverse.value.zero_();
     batch.refresh(at::zeros({3}, test_options(at::kFloat)));
@@ -132,8 +133,8 @@ TEST_F(BatchOnGpu, AFailureKeepsItsValueAndIsDampedMoreNextTime) {
   bad[129][129] = -1;
   const at::Tensor good = with_condition(2, dim, 10);
   const at::Tensor factors = to_device(at::stack({bad, good}), at::kDouble);
-  Inverse inverse(2, dim, test_options(at::kDouble));
-  InverseBatch batch({{factors, &inverse}}, Precision::kFp32);
+  kfac::Inverse inverse(2, dim, test_options(at::kDouble));
+  kfac::InverseBatch batch({{factors, &inverse}}, Precision::kFp32);
   const at::Tensor damping = at::full({2}, 0.5, test_options(at::kDouble));
   batch.refresh(damping);
   EXPECT_TRUE(same_bits(inverse.value[0], at::eye(dim, test_options(at::kDouble))));
@@ -153,8 +154,9 @@ TEST_F(BatchOnGpu, ANanAnywhereIsAFailure) {
   for (const auto& [row, column] : {std::pair{0, 0}, {3, 150}, {199, 199}, {0, 199}, {130, 140}}) {
     at::Tensor matrix = with_condition(1, dim, 10);
     matrix[row][column] = std::numeric_limits<double>::quiet_NaN();
-    Inverse inverse(1, dim, test_options(at::kFloat));
-    InverseBatch batch({{to_device(matrix.unsqueeze(0), at::kFloat), &inverse}}, Precision::kFp32);
+    kfac::Inverse inverse(1, dim, test_options(at::kFloat));
+    kfac::InverseBatch batch({{to_device(matrix.unsqueeze(0), at::kFloat), &inverse}},
+                             Precision::kFp32);
     batch.refresh(at::full({1}, 0.1, test_options(at::kFloat)));
     EXPECT_TRUE(inverse.kept.item<bool>()) << row << " " << column;
     EXPECT_TRUE(same_bits(inverse.value[0], at::eye(dim, test_options(at::kFloat))));

@@ -74,7 +74,9 @@ class Network {
   Nonlinearity nonlinearity_;
 };
 
-LayerUse use_of(const at::Tensor& input) { return layer_use(input, std::nullopt, true); }
+kfac::LayerUse use_of(const at::Tensor& input) {
+  return kfac::layer_use(input, std::nullopt, true);
+}
 
 at::Tensor outer(const at::Tensor& v) { return v.unsqueeze(1) * v.unsqueeze(0); }
 
@@ -90,9 +92,9 @@ TEST(Exactness, EmpiricalFisherOfOneExampleIsTheKroneckerProduct) {
     const at::Tensor loss = at::cross_entropy_loss(network.forward(x), target);
     for (std::size_t l = 0; l < network.layers(); ++l) {
       const at::Tensor fisher = outer(stacked_columns(network.gradient(loss, l)));
-      const LayerUse use = use_of(network.inputs[l]);
-      const at::Tensor a = input_factor(network.inputs[l], use);
-      const at::Tensor g = gradient_factor(network.output_gradient(loss, l), use);
+      const kfac::LayerUse use = use_of(network.inputs[l]);
+      const at::Tensor a = kfac::input_factor(network.inputs[l], use);
+      const at::Tensor g = kfac::gradient_factor(network.output_gradient(loss, l), use);
       EXPECT_TRUE(near_within(kronecker(a[0], g[0]), fisher, kTolerance))
           << "example " << example << " layer " << l;
     }
@@ -112,9 +114,10 @@ TEST(Exactness, EmpiricalFisherOfTwoExamplesIsNot) {
     fisher += outer(stacked_columns(network.gradient(loss, 0))) / 2;
   }
   const at::Tensor loss = at::cross_entropy_loss(network.forward(x), target);
-  const LayerUse use = use_of(network.inputs[0]);
-  const at::Tensor product = kronecker(input_factor(network.inputs[0], use)[0],
-                                       gradient_factor(network.output_gradient(loss, 0), use)[0]);
+  const kfac::LayerUse use = use_of(network.inputs[0]);
+  const at::Tensor product =
+      kronecker(kfac::input_factor(network.inputs[0], use)[0],
+                kfac::gradient_factor(network.output_gradient(loss, 0), use)[0]);
   EXPECT_FALSE(at::allclose(product, fisher, 1e-3, 1e-6));
 }
 
@@ -133,13 +136,13 @@ TEST_P(DeepLinearNetwork, GaussNewtonBlockIsTheKroneckerProduct) {
   const at::Tensor x = to_device(normal(50, {examples, 4}), at::kDouble);
   const at::Tensor y = network.forward(x);
   for (std::size_t l = 0; l < network.layers(); ++l) {
-    const LayerUse use = use_of(network.inputs[l]);
-    const at::Tensor a = input_factor(network.inputs[l], use);
+    const kfac::LayerUse use = use_of(network.inputs[l]);
+    const at::Tensor a = kfac::input_factor(network.inputs[l], use);
     at::Tensor g;
     at::Tensor gauss_newton;
     for (std::int64_t k = 0; k < y.size(1); ++k) {
       const at::Tensor unit =
-          gradient_factor(network.output_gradient(y.select(1, k).mean(), l), use);
+          kfac::gradient_factor(network.output_gradient(y.select(1, k).mean(), l), use);
       g = g.defined() ? g + unit : unit;
       for (std::int64_t n = 0; n < examples; ++n) {
         // One row of J.
@@ -160,17 +163,17 @@ TEST_P(DeepLinearNetwork, NonlinearityBreaksTheEqualityForMoreThanOneExample) {
   const std::int64_t examples = GetParam();
   Network network({4, 5, 3}, Nonlinearity::kTanh);
   const at::Tensor y = network.forward(to_device(normal(50, {examples, 4}), at::kDouble));
-  const LayerUse use = use_of(network.inputs[0]);
+  const kfac::LayerUse use = use_of(network.inputs[0]);
   at::Tensor g = at::zeros({5, 5}, y.options().requires_grad(false));
   at::Tensor gauss_newton = at::zeros({25, 25}, at::kDouble);
   for (std::int64_t k = 0; k < y.size(1); ++k) {
-    g += gradient_factor(network.output_gradient(y.select(1, k).mean(), 0), use)[0];
+    g += kfac::gradient_factor(network.output_gradient(y.select(1, k).mean(), 0), use)[0];
     for (std::int64_t n = 0; n < examples; ++n) {
       gauss_newton += outer(stacked_columns(network.gradient(y[n][k], 0)));
     }
   }
   gauss_newton /= static_cast<double>(examples);
-  const at::Tensor product = kronecker(input_factor(network.inputs[0], use)[0], g);
+  const at::Tensor product = kronecker(kfac::input_factor(network.inputs[0], use)[0], g);
   const double largest = gauss_newton.abs().max().item<double>();
   EXPECT_EQ(static_cast<bool>(near_within(product, gauss_newton, 1e-3 * largest)), examples == 1);
 }

@@ -44,7 +44,7 @@ inline at::Tensor laid_out(const at::Tensor& values, Layout layout) {
 struct FactorCase {
   std::vector<std::int64_t>
       input;  // [examples, channels, height, width] or [examples, …, features]
-  std::optional<ConvGeometry> conv;
+  std::optional<kfac::ConvGeometry> conv;
   std::int64_t outputs = 1;
   bool bias = false;
   Layout layout = Layout::kContiguous;
@@ -72,7 +72,7 @@ struct FactorCase {
         std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
     return all / examples() / outputs;
   }
-  LayerUse use() const { return {conv, bias, examples(), positions()}; }
+  kfac::LayerUse use() const { return {conv, bias, examples(), positions()}; }
 
   at::Tensor make_input() const { return laid_out(to_device(normal(seed, input), type), layout); }
   at::Tensor make_gradient() const {
@@ -99,43 +99,43 @@ inline void PrintTo(const FactorCase& c, std::ostream* out) {
 
 // Shapes that models really have, and corners.
 inline std::vector<FactorCase> known_factor_cases() {
-  const ConvGeometry one_by_one{};
-  const ConvGeometry three{{3, 3}, {1, 1}, {1, 1}};
+  const kfac::ConvGeometry one_by_one{};
+  const kfac::ConvGeometry three{{3, 3}, {1, 1}, {1, 1}};
   return {
       {{4, 6, 5, 5}, one_by_one, 7, false},
       {{4, 6, 5, 5}, one_by_one, 7, true, Layout::kChannelsLast},
-      {{2, 5, 6, 8}, ConvGeometry{{1, 1}, {2, 2}}, 4, false, Layout::kChannelsLast},
+      {{2, 5, 6, 8}, kfac::ConvGeometry{{1, 1}, {2, 2}}, 4, false, Layout::kChannelsLast},
       {{3, 4, 7, 7}, three, 5, true, Layout::kContiguous, at::kDouble},
       {{3, 4, 7, 7}, three, 5, false, Layout::kChannelsLast},
-      {{2, 3, 15, 13}, ConvGeometry{{7, 7}, {2, 2}, {3, 3}}, 8, false},
+      {{2, 3, 15, 13}, kfac::ConvGeometry{{7, 7}, {2, 2}, {3, 3}}, 8, false},
       {{1, 3, 14, 14},
-       ConvGeometry{{7, 7}, {2, 2}, {3, 3}},
+       kfac::ConvGeometry{{7, 7}, {2, 2}, {3, 3}},
        8,
        true,
        Layout::kContiguous,
        at::kDouble},
-      {{2, 4, 6, 9}, ConvGeometry{{1, 7}, {1, 1}, {0, 3}}, 6, false},
-      {{2, 4, 9, 6}, ConvGeometry{{7, 1}, {1, 1}, {3, 0}}, 6, true, Layout::kTransposed},
-      {{2, 3, 11, 10}, ConvGeometry{{3, 2}, {2, 1}, {2, 1}, {2, 3}}, 5, true},
+      {{2, 4, 6, 9}, kfac::ConvGeometry{{1, 7}, {1, 1}, {0, 3}}, 6, false},
+      {{2, 4, 9, 6}, kfac::ConvGeometry{{7, 1}, {1, 1}, {3, 0}}, 6, true, Layout::kTransposed},
+      {{2, 3, 11, 10}, kfac::ConvGeometry{{3, 2}, {2, 1}, {2, 1}, {2, 3}}, 5, true},
       // Depthwise, with one and with two outputs for each channel.
-      {{3, 6, 8, 8}, ConvGeometry{{3, 3}, {1, 1}, {1, 1}, {1, 1}, 6}, 6, true},
+      {{3, 6, 8, 8}, kfac::ConvGeometry{{3, 3}, {1, 1}, {1, 1}, {1, 1}, 6}, 6, true},
       {{3, 6, 8, 8},
-       ConvGeometry{{3, 3}, {2, 2}, {1, 1}, {1, 1}, 6},
+       kfac::ConvGeometry{{3, 3}, {2, 2}, {1, 1}, {1, 1}, 6},
        12,
        false,
        Layout::kChannelsLast},
-      {{2, 8, 6, 6}, ConvGeometry{{3, 3}, {1, 1}, {1, 1}, {1, 1}, 4}, 4, true},
+      {{2, 8, 6, 6}, kfac::ConvGeometry{{3, 3}, {1, 1}, {1, 1}, {1, 1}, 4}, 4, true},
       // One output position; a kernel that sees mostly padding.
-      {{3, 2, 4, 4}, ConvGeometry{{4, 4}}, 3, true, Layout::kTransposed},
+      {{3, 2, 4, 4}, kfac::ConvGeometry{{4, 4}}, 3, true, Layout::kTransposed},
       {{1, 2, 1, 1},
-       ConvGeometry{{3, 3}, {1, 1}, {1, 1}},
+       kfac::ConvGeometry{{3, 3}, {1, 1}, {1, 1}},
        3,
        true,
        Layout::kContiguous,
        at::kDouble},
       {{1, 1, 1, 1}, one_by_one, 1, false},
       // Stride past the kernel: pixels that no patch sees.
-      {{2, 3, 10, 10}, ConvGeometry{{2, 2}, {4, 3}}, 4, true},
+      {{2, 3, 10, 10}, kfac::ConvGeometry{{2, 2}, {4, 3}}, 4, true},
       // Large enough for products by blocks.
       {{1, 64, 4, 4}, three, 130, true},
       {{6, 300}, std::nullopt, 700, true},
@@ -151,7 +151,7 @@ inline std::vector<FactorCase> known_factor_cases() {
 
 inline FactorCase random_conv_case(Random& random) {
   FactorCase c;
-  ConvGeometry conv;
+  kfac::ConvGeometry conv;
   conv.groups = random.coin() ? 1 : random.integer(1, 4);
   std::array<std::int64_t, 2> size{};
   for (std::size_t axis = 0; axis < 2; ++axis) {

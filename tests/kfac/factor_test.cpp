@@ -42,7 +42,7 @@ class ConvReference : public Factors {};
 
 // The reference itself: weight·ã at each position is what torch convolves.
 TEST_P(ConvReference, PatchTimesWeightIsTheConvolution) {
-  const ConvGeometry& conv = *c().conv;
+  const kfac::ConvGeometry& conv = *c().conv;
   const at::Tensor input = to_host(c().make_input());
   const at::Tensor weight =
       support::normal(3, {c().outputs, c().input[1] / conv.groups, conv.kernel[0], conv.kernel[1]});
@@ -74,7 +74,7 @@ TEST_P(ConvReference, PatchTimesWeightIsTheConvolution) {
 }
 
 TEST_P(Factors, LayerUseCountsExamplesAndPositions) {
-  const LayerUse use = layer_use(c().make_input(), c().conv, c().bias);
+  const kfac::LayerUse use = kfac::layer_use(c().make_input(), c().conv, c().bias);
   EXPECT_EQ(use.conv, c().conv);
   EXPECT_EQ(use.bias, c().bias);
   EXPECT_EQ(use.examples, c().examples());
@@ -87,7 +87,7 @@ TEST_P(Factors, InputFactorEqualsLoopsOverExamplesAndPositions) {
   for (const Convention convention : kConventions) {
     const at::Tensor expected =
         input_factor_reference(input, c().conv, c().bias, convention, c().positions());
-    const at::Tensor factor = input_factor(input, c().use(), convention);
+    const at::Tensor factor = kfac::input_factor(input, c().use(), convention);
     EXPECT_EQ(factor.scalar_type(), c().type);
     EXPECT_EQ(factor.device(), input.device());
     EXPECT_TRUE(near_within(factor, expected, factor_bound(expected, terms(), c().type)))
@@ -101,7 +101,7 @@ TEST_P(Factors, GradientFactorEqualsLoopsOverExamplesAndPositions) {
   for (const Convention convention : kConventions) {
     const at::Tensor expected =
         gradient_factor_reference(gradient, c().conv, convention, c().positions());
-    const at::Tensor factor = gradient_factor(gradient, c().use(), convention);
+    const at::Tensor factor = kfac::gradient_factor(gradient, c().use(), convention);
     EXPECT_EQ(factor.scalar_type(), c().type);
     EXPECT_EQ(factor.device(), gradient.device());
     EXPECT_TRUE(near_within(factor, expected, factor_bound(expected, terms(), c().type)))
@@ -120,8 +120,8 @@ TEST_P(Factors, LittlePatchMemoryGivesTheSameFactors) {
   const at::Tensor bound_a = factor_bound(expected_a, terms(), c().type);
   const at::Tensor bound_g = factor_bound(expected_g, terms(), c().type);
   for (const Bytes memory : kPatchMemories) {
-    const at::Tensor a = input_factor(input, c().use(), Convention::kKfc, memory);
-    const at::Tensor g = gradient_factor(gradient, c().use(), Convention::kKfc, memory);
+    const at::Tensor a = kfac::input_factor(input, c().use(), Convention::kKfc, memory);
+    const at::Tensor g = kfac::gradient_factor(gradient, c().use(), Convention::kKfc, memory);
     EXPECT_TRUE(near_within(a, expected_a, bound_a)) << memory.value() << " bytes";
     EXPECT_TRUE(near_within(g, expected_g, bound_g)) << memory.value() << " bytes";
     EXPECT_TRUE(exactly_symmetric(a) && exactly_symmetric(g)) << memory.value() << " bytes";
@@ -133,8 +133,8 @@ TEST_P(Factors, ArgumentsStayAsTheyWere) {
   const at::Tensor gradient = c().make_gradient();
   const at::Tensor input_before = input.clone();
   const at::Tensor gradient_before = gradient.clone();
-  input_factor(input, c().use());
-  gradient_factor(gradient, c().use());
+  kfac::input_factor(input, c().use());
+  kfac::gradient_factor(gradient, c().use());
   EXPECT_TRUE(at::equal(input, input_before));
   EXPECT_TRUE(at::equal(gradient, gradient_before));
 }

@@ -47,10 +47,10 @@ at::Tensor hopeless_factor() {
 }
 
 // All attempts of one refresh failed, and the value is as it was.
-void expect_kept(const Inverse& inverse, const at::Tensor& before) {
+void expect_kept(const kfac::Inverse& inverse, const at::Tensor& before) {
   EXPECT_TRUE(same_bits(inverse.value, before));
   EXPECT_TRUE(inverse.kept.all().item<bool>());
-  const int attempts = on_cuda() ? 1 : 1 + kInverseRetries;
+  const int attempts = on_cuda() ? 1 : 1 + kfac::kInverseRetries;
   EXPECT_EQ(inverse.failures.item<int>(), attempts);
 }
 
@@ -60,20 +60,20 @@ TEST_P(InverseRetry, SucceedsWithExactlyTheLargerDamping) {
   const int retries = GetParam();
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
     const at::Tensor factor = needs_retries(retries, type);
-    Inverse direct(1, kDim, test_options(type));
-    refresh_inverse(factor, one_damping(kDamping * std::pow(10, retries), type), direct);
+    kfac::Inverse direct(1, kDim, test_options(type));
+    kfac::refresh_inverse(factor, one_damping(kDamping * std::pow(10, retries), type), direct);
     ASSERT_EQ(direct.failures.item<int>(), 0);
     ASSERT_FALSE(direct.kept.item<bool>());
 
-    Inverse inverse(1, kDim, test_options(type));
+    kfac::Inverse inverse(1, kDim, test_options(type));
     if (on_cuda()) {
       const at::Tensor identity = inverse.value.clone();
       for (int refresh = 0; refresh < retries; ++refresh) {
-        refresh_inverse(factor, one_damping(kDamping, type), inverse);
+        kfac::refresh_inverse(factor, one_damping(kDamping, type), inverse);
         expect_kept(inverse, identity);
       }
     }
-    refresh_inverse(factor, one_damping(kDamping, type), inverse);
+    kfac::refresh_inverse(factor, one_damping(kDamping, type), inverse);
     EXPECT_TRUE(same_bits(inverse.value, direct.value)) << type;
     EXPECT_FALSE(inverse.kept.item<bool>());
     EXPECT_EQ(inverse.failures.item<int>(), on_cuda() ? 0 : retries);
@@ -83,10 +83,10 @@ TEST_P(InverseRetry, SucceedsWithExactlyTheLargerDamping) {
 INSTANTIATE_TEST_SUITE_P(Retries, InverseRetry, ::testing::Values(1, 2, 3));
 
 TEST(InverseFailure, FourRetriesAreNotMade) {
-  Inverse inverse(1, kDim, test_options(at::kDouble));
+  kfac::Inverse inverse(1, kDim, test_options(at::kDouble));
   const at::Tensor identity = inverse.value.clone();
-  for (int refresh = 0; refresh < 1 + kInverseRetries; ++refresh) {
-    refresh_inverse(needs_retries(4, at::kDouble), one_damping(kDamping), inverse);
+  for (int refresh = 0; refresh < 1 + kfac::kInverseRetries; ++refresh) {
+    kfac::refresh_inverse(needs_retries(4, at::kDouble), one_damping(kDamping), inverse);
     expect_kept(inverse, identity);
   }
 }
@@ -95,36 +95,36 @@ TEST(InverseFailure, RankOneWithoutDampingKeepsThePreviousInverse) {
   // All ones: the second pivot is exactly 1 − 1, and 10·0 is still 0.
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
     const at::Tensor ones = at::ones({1, kDim, kDim}, test_options(type));
-    Inverse inverse(1, kDim, test_options(type));
-    refresh_inverse(good_factor(type), one_damping(0, type), inverse);
+    kfac::Inverse inverse(1, kDim, test_options(type));
+    kfac::refresh_inverse(good_factor(type), one_damping(0, type), inverse);
     const at::Tensor before = inverse.value.clone();
     for (int refresh = 0; refresh < 6; ++refresh) {
-      refresh_inverse(ones, one_damping(0, type), inverse);
+      kfac::refresh_inverse(ones, one_damping(0, type), inverse);
       expect_kept(inverse, before);
     }
   }
 }
 
 TEST(InverseFailure, BeforeTheFirstSuccessKeepsTheIdentity) {
-  Inverse inverse(1, kDim, test_options(at::kDouble));
-  refresh_inverse(hopeless_factor(), one_damping(kDamping), inverse);
+  kfac::Inverse inverse(1, kDim, test_options(at::kDouble));
+  kfac::refresh_inverse(hopeless_factor(), one_damping(kDamping), inverse);
   expect_kept(inverse, at::eye(kDim, test_options(at::kDouble)).unsqueeze(0));
 }
 
 TEST(InverseFailure, IsForgottenAfterTheNextSuccess) {
-  Inverse inverse(1, kDim, test_options(at::kDouble));
-  Inverse fresh(1, kDim, test_options(at::kDouble));
-  refresh_inverse(hopeless_factor(), one_damping(0), inverse);
+  kfac::Inverse inverse(1, kDim, test_options(at::kDouble));
+  kfac::Inverse fresh(1, kDim, test_options(at::kDouble));
+  kfac::refresh_inverse(hopeless_factor(), one_damping(0), inverse);
   ASSERT_TRUE(inverse.kept.item<bool>());
   // Without damping, so that CUDA's larger one for the next refresh does not show.
-  refresh_inverse(good_factor(), one_damping(0), inverse);
-  refresh_inverse(good_factor(), one_damping(0), fresh);
+  kfac::refresh_inverse(good_factor(), one_damping(0), inverse);
+  kfac::refresh_inverse(good_factor(), one_damping(0), fresh);
   EXPECT_TRUE(same_bits(inverse.value, fresh.value));
   EXPECT_FALSE(inverse.kept.item<bool>());
   EXPECT_EQ(inverse.failures.item<int>(), 0);
   // And with damping: nothing is left of the larger one.
-  refresh_inverse(good_factor(), one_damping(kDamping), inverse);
-  refresh_inverse(good_factor(), one_damping(kDamping), fresh);
+  kfac::refresh_inverse(good_factor(), one_damping(kDamping), inverse);
+  kfac::refresh_inverse(good_factor(), one_damping(kDamping), fresh);
   EXPECT_TRUE(same_bits(inverse.value, fresh.value));
 }
 
@@ -137,13 +137,13 @@ TEST(InverseFailure, NanInTheFactorKeepsThePreviousInverse) {
   for (const Place place :
        {Place{0, 0}, Place{0, 3}, Place{2, 2}, Place{1, kDim - 1}, Place{kDim - 1, kDim - 1}}) {
     for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
-      Inverse inverse(1, kDim, test_options(type));
-      refresh_inverse(good_factor(type), one_damping(kDamping, type), inverse);
+      kfac::Inverse inverse(1, kDim, test_options(type));
+      kfac::refresh_inverse(good_factor(type), one_damping(kDamping, type), inverse);
       const at::Tensor before = inverse.value.clone();
       at::Tensor bad = good_factor(type);
       bad[0][place.row][place.column] = kNan;
       bad[0][place.column][place.row] = kNan;
-      refresh_inverse(bad, one_damping(kDamping, type), inverse);
+      kfac::refresh_inverse(bad, one_damping(kDamping, type), inverse);
       EXPECT_TRUE(same_bits(inverse.value, before)) << place.row << "," << place.column;
       EXPECT_TRUE(inverse.kept.item<bool>()) << place.row << "," << place.column;
       EXPECT_GT(inverse.failures.item<int>(), 0) << place.row << "," << place.column;
@@ -153,13 +153,13 @@ TEST(InverseFailure, NanInTheFactorKeepsThePreviousInverse) {
 
 TEST(InverseFailure, InfinityInTheFactorKeepsThePreviousInverse) {
   for (const Place place : {Place{0, 0}, Place{0, 3}, Place{2, 2}, Place{kDim - 1, kDim - 1}}) {
-    Inverse inverse(1, kDim, test_options(at::kDouble));
-    refresh_inverse(good_factor(), one_damping(kDamping), inverse);
+    kfac::Inverse inverse(1, kDim, test_options(at::kDouble));
+    kfac::refresh_inverse(good_factor(), one_damping(kDamping), inverse);
     const at::Tensor before = inverse.value.clone();
     at::Tensor bad = good_factor();
     bad[0][place.row][place.column] = kInf;
     bad[0][place.column][place.row] = kInf;
-    refresh_inverse(bad, one_damping(kDamping), inverse);
+    kfac::refresh_inverse(bad, one_damping(kDamping), inverse);
     EXPECT_TRUE(same_bits(inverse.value, before)) << place.row << "," << place.column;
     EXPECT_TRUE(inverse.kept.item<bool>()) << place.row << "," << place.column;
   }
@@ -169,16 +169,16 @@ TEST(InverseFailure, OneBadGroupDoesNotDisturbTheOthers) {
   const auto group = [](std::uint64_t seed) { return with_condition(seed, kDim, 100); };
   const at::Tensor good = to_device(at::stack({group(1), group(2), group(3)}), at::kDouble);
   const at::Tensor damping = at::full({3}, kDamping, test_options(at::kDouble));
-  Inverse inverse(3, kDim, test_options(at::kDouble));
-  refresh_inverse(good, damping, inverse);
+  kfac::Inverse inverse(3, kDim, test_options(at::kDouble));
+  kfac::refresh_inverse(good, damping, inverse);
   const at::Tensor before = inverse.value.clone();
 
   const at::Tensor next = to_device(at::stack({group(4), group(5), group(6)}), at::kDouble);
-  Inverse all_good(3, kDim, test_options(at::kDouble));
-  refresh_inverse(next, damping, all_good);
+  kfac::Inverse all_good(3, kDim, test_options(at::kDouble));
+  kfac::refresh_inverse(next, damping, all_good);
   at::Tensor one_bad = next.clone();
   one_bad[1].copy_(hopeless_factor()[0]);
-  refresh_inverse(one_bad, damping, inverse);
+  kfac::refresh_inverse(one_bad, damping, inverse);
 
   for (const std::int64_t fine : {0, 2}) {
     EXPECT_TRUE(same_bits(inverse.value[fine], all_good.value[fine])) << "group " << fine;
@@ -187,22 +187,22 @@ TEST(InverseFailure, OneBadGroupDoesNotDisturbTheOthers) {
   }
   EXPECT_TRUE(same_bits(inverse.value[1], before[1]));
   EXPECT_TRUE(inverse.kept[1].item<bool>());
-  EXPECT_EQ(inverse.failures[1].item<int>(), on_cuda() ? 1 : 1 + kInverseRetries);
+  EXPECT_EQ(inverse.failures[1].item<int>(), on_cuda() ? 1 : 1 + kfac::kInverseRetries);
 }
 
 TEST(InverseFailure, GroupsRetryOnTheirOwn) {
   if (on_cuda()) GTEST_SKIP() << "CUDA retries at the next refresh; see InverseRetry";
   std::vector<at::Tensor> factors = {good_factor()};
-  for (int retries = 1; retries <= kInverseRetries; ++retries) {
+  for (int retries = 1; retries <= kfac::kInverseRetries; ++retries) {
     factors.push_back(needs_retries(retries, at::kDouble));
   }
   const at::Tensor factor = at::cat(factors);
-  Inverse inverse(4, kDim, test_options(at::kDouble));
-  refresh_inverse(factor, at::full({4}, kDamping, test_options(at::kDouble)), inverse);
+  kfac::Inverse inverse(4, kDim, test_options(at::kDouble));
+  kfac::refresh_inverse(factor, at::full({4}, kDamping, test_options(at::kDouble)), inverse);
   for (std::int64_t group = 0; group < 4; ++group) {
     const double damping = kDamping * std::pow(10, static_cast<double>(group));
-    Inverse direct(1, kDim, test_options(at::kDouble));
-    refresh_inverse(factor.narrow(0, group, 1), one_damping(damping), direct);
+    kfac::Inverse direct(1, kDim, test_options(at::kDouble));
+    kfac::refresh_inverse(factor.narrow(0, group, 1), one_damping(damping), direct);
     EXPECT_TRUE(same_bits(inverse.value[group], direct.value[0])) << "group " << group;
     EXPECT_EQ(inverse.failures[group].item<int>(), static_cast<int>(group));
     EXPECT_FALSE(inverse.kept[group].item<bool>());

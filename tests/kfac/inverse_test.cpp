@@ -43,13 +43,13 @@ at::Tensor dampings(const std::vector<double>& values, at::ScalarType type) {
 }
 
 // Every group went well.
-void expect_clean(const Inverse& inverse) {
+void expect_clean(const kfac::Inverse& inverse) {
   EXPECT_EQ(inverse.failures.sum().item<std::int64_t>(), 0);
   EXPECT_FALSE(inverse.kept.any().item<bool>());
 }
 
 TEST(InverseState, IsTheIdentityBeforeTheFirstRefresh) {
-  const Inverse inverse(3, 4, test_options(at::kFloat));
+  const kfac::Inverse inverse(3, 4, test_options(at::kFloat));
   EXPECT_TRUE(at::equal(inverse.value.cpu(), at::eye(4, at::kFloat).expand({3, 4, 4})));
   EXPECT_EQ(inverse.failures.sizes(), at::IntArrayRef({3}));
   EXPECT_EQ(inverse.failures.scalar_type(), at::kInt);
@@ -89,8 +89,8 @@ class InverseOf : public ::testing::TestWithParam<InverseCase> {
 TEST_P(InverseOf, EqualsAnInverseInDoublePrecisionAndIsSymmetric) {
   const at::Tensor matrix = factor();
   const at::Tensor none = dampings({0}, c().type);
-  Inverse inverse(1, c().dim, test_options(c().type));
-  refresh_inverse(matrix, none, inverse);
+  kfac::Inverse inverse(1, c().dim, test_options(c().type));
+  kfac::refresh_inverse(matrix, none, inverse);
   const at::Tensor expected = inverse_reference(matrix, none);
   EXPECT_TRUE(
       near_within(inverse.value, expected, inverse_bound(expected, c().condition, c().type)));
@@ -101,8 +101,8 @@ TEST_P(InverseOf, EqualsAnInverseInDoublePrecisionAndIsSymmetric) {
 TEST_P(InverseOf, EachGroupHasItsOwnDamping) {
   const at::Tensor matrix = at::cat({factor(2), factor(3), factor(4)});
   const at::Tensor damping = dampings({0, 0.5, 0.0625}, c().type);
-  Inverse inverse(3, c().dim, test_options(c().type));
-  refresh_inverse(matrix, damping, inverse);
+  kfac::Inverse inverse(3, c().dim, test_options(c().type));
+  kfac::refresh_inverse(matrix, damping, inverse);
   const at::Tensor expected = inverse_reference(matrix, damping);
   EXPECT_TRUE(
       near_within(inverse.value, expected, inverse_bound(expected, c().condition, c().type)));
@@ -114,10 +114,10 @@ TEST_P(InverseOf, ReadsTheUpperTriangleOnlyAndLeavesItsArguments) {
   const at::Tensor poisoned = poison_lower(matrix);
   const at::Tensor before = poisoned.clone();
   const at::Tensor damping = dampings({0.125}, c().type);
-  Inverse inverse(1, c().dim, test_options(c().type));
-  Inverse from_poisoned(1, c().dim, test_options(c().type));
-  refresh_inverse(matrix, damping, inverse);
-  refresh_inverse(poisoned, damping, from_poisoned);
+  kfac::Inverse inverse(1, c().dim, test_options(c().type));
+  kfac::Inverse from_poisoned(1, c().dim, test_options(c().type));
+  kfac::refresh_inverse(matrix, damping, inverse);
+  kfac::refresh_inverse(poisoned, damping, from_poisoned);
   EXPECT_TRUE(same_bits(from_poisoned.value, inverse.value));
   EXPECT_TRUE(same_bits(poisoned, before));
   EXPECT_EQ(damping.item<double>(), 0.125);
@@ -126,11 +126,11 @@ TEST_P(InverseOf, ReadsTheUpperTriangleOnlyAndLeavesItsArguments) {
 
 TEST_P(InverseOf, RefreshReplacesWhatWasThere) {
   const at::Tensor damping = dampings({0.25}, c().type);
-  Inverse inverse(1, c().dim, test_options(c().type));
-  Inverse fresh(1, c().dim, test_options(c().type));
-  refresh_inverse(factor(5), damping, inverse);
-  refresh_inverse(factor(6), damping, inverse);
-  refresh_inverse(factor(6), damping, fresh);
+  kfac::Inverse inverse(1, c().dim, test_options(c().type));
+  kfac::Inverse fresh(1, c().dim, test_options(c().type));
+  kfac::refresh_inverse(factor(5), damping, inverse);
+  kfac::refresh_inverse(factor(6), damping, inverse);
+  kfac::refresh_inverse(factor(6), damping, fresh);
   EXPECT_TRUE(same_bits(inverse.value, fresh.value));
 }
 
@@ -139,8 +139,8 @@ INSTANTIATE_TEST_SUITE_P(Matrices, InverseOf, ::testing::ValuesIn(inverse_cases(
 TEST(Inverses, OfADiagonalIsWorkedOutByHand) {
   const at::Tensor factor =
       to_device(at::diag(at::tensor({3.0, 0.0, 15.0}, at::kDouble)).unsqueeze(0), at::kFloat);
-  Inverse inverse(1, 3, test_options(at::kFloat));
-  refresh_inverse(factor, dampings({1}, at::kFloat), inverse);
+  kfac::Inverse inverse(1, 3, test_options(at::kFloat));
+  kfac::refresh_inverse(factor, dampings({1}, at::kFloat), inverse);
   // 1/(3+1), 1/(0+1), 1/(15+1): roots and quotients of powers of two are exact.
   EXPECT_TRUE(
       at::equal(to_host(inverse.value)[0], at::diag(at::tensor({0.25, 1.0, 0.0625}, at::kDouble))));
@@ -153,8 +153,8 @@ TEST(Inverses, OfARankDeficientFactorFollowsTheDamping) {
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
     const at::Tensor factor = to_device(matrix, type);
     const at::Tensor damping = dampings({0.03125}, type);
-    Inverse inverse(1, 50, test_options(type));
-    refresh_inverse(factor, damping, inverse);
+    kfac::Inverse inverse(1, 50, test_options(type));
+    kfac::refresh_inverse(factor, damping, inverse);
     const at::Tensor expected = inverse_reference(factor, damping);
     // The largest eigenvalue is at most the trace, the smallest is the damping.
     const double condition = matrix[0].trace().item<double>() / 0.03125 + 1;

@@ -79,16 +79,16 @@ at::Tensor joined_by_library(const Gradients& gradients, std::int64_t groups) {
   const at::Tensor shape = joined_reference(gradients, groups);
   at::Tensor joined =
       at::full(shape.sizes(), std::numeric_limits<double>::quiet_NaN(), gradients.weight.options());
-  join_gradient(gradients.weight, gradients.bias, joined);
+  kfac::join_gradient(gradients.weight, gradients.bias, joined);
   return joined;
 }
 
 // Small enough to write A⊗G out: d_a·d_g is at most 400.
 std::vector<FactorCase> small_layers() {
-  const ConvGeometry three{{3, 3}, {1, 1}, {1, 1}};
-  ConvGeometry grouped = three;
+  const kfac::ConvGeometry three{{3, 3}, {1, 1}, {1, 1}};
+  kfac::ConvGeometry grouped = three;
   grouped.groups = 3;
-  ConvGeometry depthwise = three;
+  kfac::ConvGeometry depthwise = three;
   depthwise.groups = 4;
   return {
       {{7, 10}, std::nullopt, 8, true},
@@ -101,8 +101,8 @@ std::vector<FactorCase> small_layers() {
       {{3, 6, 5, 5}, grouped, 9, true},
       {{3, 6, 5, 5}, grouped, 9, false},
       {{2, 4, 6, 6}, depthwise, 8, true},
-      {{2, 5, 4, 4}, ConvGeometry{}, 7, true},
-      {{2, 2, 7, 9}, ConvGeometry{{2, 3}, {2, 1}, {1, 0}, {1, 2}, 2}, 10, true},
+      {{2, 5, 4, 4}, kfac::ConvGeometry{}, 7, true},
+      {{2, 2, 7, 9}, kfac::ConvGeometry{{2, 3}, {2, 1}, {1, 0}, {1, 2}, 2}, 10, true},
   };
 }
 
@@ -114,14 +114,14 @@ class PreconditionedLayer : public ::testing::TestWithParam<FactorCase> {
 // What the library makes of both factors and a gradient, [groups, d_g, d_a].
 at::Tensor preconditioned(const at::Tensor& factor_a, const at::Tensor& factor_g,
                           const at::Tensor& gradient, Damping mode) {
-  const auto [damping_a, damping_g] = damping_of(factor_a, factor_g, mode, kGamma);
-  Inverse a(factor_a.size(0), factor_a.size(1), factor_a.options());
-  Inverse g(factor_g.size(0), factor_g.size(1), factor_g.options());
-  refresh_inverse(factor_a, damping_a, a);
-  refresh_inverse(factor_g, damping_g, g);
+  const auto [damping_a, damping_g] = kfac::damping_of(factor_a, factor_g, mode, kGamma);
+  kfac::Inverse a(factor_a.size(0), factor_a.size(1), factor_a.options());
+  kfac::Inverse g(factor_g.size(0), factor_g.size(1), factor_g.options());
+  kfac::refresh_inverse(factor_a, damping_a, a);
+  kfac::refresh_inverse(factor_g, damping_g, g);
   const at::Tensor nan = at::full_like(gradient, std::numeric_limits<double>::quiet_NaN());
   const at::Tensor out = nan.clone();
-  precondition(gradient, a.value, g.value, nan, out);
+  kfac::precondition(gradient, a.value, g.value, nan, out);
   return out;
 }
 
@@ -171,8 +171,8 @@ TEST_P(PreconditionedLayer, IsTheSameInConventionsThatKeepTheProduct) {
   const at::Tensor gradient = to_device(normal(2, c().output()) / c().examples(), at::kDouble);
   const at::Tensor joined = joined_by_library(Gradients(c(), 3), groups_of(c()));
   const auto in = [&](Convention convention, Damping mode) {
-    return preconditioned(input_factor(input, c().use(), convention),
-                          gradient_factor(gradient, c().use(), convention), joined, mode);
+    return preconditioned(kfac::input_factor(input, c().use(), convention),
+                          kfac::gradient_factor(gradient, c().use(), convention), joined, mode);
   };
   const at::Tensor kfc = in(Convention::kKfc, Damping::kPi);
   const double largest = kfc.abs().max().item<double>();
@@ -190,7 +190,7 @@ TEST_P(PreconditionedLayer, GradientJoinsInPatchOrderAndSplitsBack) {
     EXPECT_TRUE(at::equal(to_host(joined), joined_reference(gradients, groups_of(c()))));
     const at::Tensor weight = at::zeros_like(gradients.weight);
     const at::Tensor bias = c().bias ? at::zeros_like(gradients.bias) : at::Tensor();
-    split_gradient(joined, weight, bias);
+    kfac::split_gradient(joined, weight, bias);
     EXPECT_TRUE(at::equal(weight, gradients.weight));
     if (c().bias) {
       EXPECT_TRUE(at::equal(bias, gradients.bias));
@@ -206,7 +206,7 @@ TEST(PreconditionBatch, EqualsProductsInDoublePrecisionAlsoWhenReplayed) {
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
     std::vector<FactorCase> layers = small_layers();
     for (int more = 0; more < 70; ++more) layers.push_back(layers[static_cast<std::size_t>(more)]);
-    std::vector<PreconditionBatch::Task> tasks;
+    std::vector<kfac::PreconditionBatch::Task> tasks;
     for (std::size_t i = 0; i < layers.size(); ++i) {
       const at::Tensor joined = joined_reference(Gradients(layers[i], 3), groups_of(layers[i]));
       const auto inverse = [&](std::uint64_t seed, std::int64_t dim) {
@@ -214,10 +214,10 @@ TEST(PreconditionBatch, EqualsProductsInDoublePrecisionAlsoWhenReplayed) {
       };
       tasks.push_back({inverse(2 * i, joined.size(2)), inverse(2 * i + 1, joined.size(1))});
     }
-    PreconditionBatch batch(tasks, Precision::kFp32);
+    kfac::PreconditionBatch batch(tasks, Precision::kFp32);
     const double relative = type == at::kFloat ? 1e-5 : 1e-13;
     for (std::uint64_t step = 0; step < 4; ++step) {
-      std::vector<PreconditionBatch::Gradients> gradients;
+      std::vector<kfac::PreconditionBatch::Gradients> gradients;
       std::vector<at::Tensor> expected;
       double inner = 0;
       double magnitude = 0;
@@ -256,7 +256,7 @@ TEST(PreconditionBatch, EqualsProductsInDoublePrecisionAlsoWhenReplayed) {
 
 // Gradients of models in channels-last memory have its strides.
 TEST(JoinGradient, TakesAndGivesChannelsLastWeights) {
-  const FactorCase c{{2, 4, 5, 5}, ConvGeometry{{3, 2}, {1, 1}, {0, 0}, {1, 1}, 2}, 6, true};
+  const FactorCase c{{2, 4, 5, 5}, kfac::ConvGeometry{{3, 2}, {1, 1}, {0, 0}, {1, 1}, 2}, 6, true};
   Gradients gradients(c, 1);
   gradients.weight = gradients.weight.contiguous(at::MemoryFormat::ChannelsLast);
   const at::Tensor joined = joined_by_library(gradients, 2);
@@ -264,7 +264,7 @@ TEST(JoinGradient, TakesAndGivesChannelsLastWeights) {
   const at::Tensor weight = at::zeros_like(gradients.weight);
   const at::Tensor bias = at::zeros_like(gradients.bias);
   ASSERT_FALSE(weight.is_contiguous());
-  split_gradient(joined, weight, bias);
+  kfac::split_gradient(joined, weight, bias);
   EXPECT_TRUE(at::equal(weight, gradients.weight));
   EXPECT_TRUE(at::equal(bias, gradients.bias));
 }
@@ -272,7 +272,7 @@ TEST(JoinGradient, TakesAndGivesChannelsLastWeights) {
 TEST(JoinGradient, WritesWithinALargerBufferOnly) {
   const Gradients gradients(FactorCase{{2, 3}, std::nullopt, 4, true}, 1);
   const at::Tensor buffer = at::full({3, 4, 4}, 9, test_options(at::kDouble));
-  join_gradient(gradients.weight, gradients.bias, buffer.narrow(0, 1, 1));
+  kfac::join_gradient(gradients.weight, gradients.bias, buffer.narrow(0, 1, 1));
   EXPECT_TRUE(at::equal(to_host(buffer[1]), joined_reference(gradients, 1)[0]));
   EXPECT_TRUE(at::equal(buffer[0], at::full_like(buffer[0], 9)));
   EXPECT_TRUE(at::equal(buffer[2], at::full_like(buffer[2], 9)));
@@ -281,17 +281,17 @@ TEST(JoinGradient, WritesWithinALargerBufferOnly) {
 TEST(Precondition, WithIdentitiesIsTheGradient) {
   const at::Tensor gradient = to_device(normal(1, {2, 3, 5}), at::kFloat);
   const at::Tensor before = gradient.clone();
-  const Inverse a(2, 5, test_options(at::kFloat));
-  const Inverse g(2, 3, test_options(at::kFloat));
+  const kfac::Inverse a(2, 5, test_options(at::kFloat));
+  const kfac::Inverse g(2, 3, test_options(at::kFloat));
   const at::Tensor out = at::zeros_like(gradient);
-  precondition(gradient, a.value, g.value, at::zeros_like(gradient), out);
+  kfac::precondition(gradient, a.value, g.value, at::zeros_like(gradient), out);
   EXPECT_TRUE(at::equal(out, before));
   EXPECT_TRUE(at::equal(gradient, before));
 }
 
 double clip(double inner, double kappa, double learning_rate) {
   const at::Tensor scale =
-      kl_clip_scale(at::full({}, inner, test_options(at::kDouble)), kappa, learning_rate);
+      kfac::kl_clip_scale(at::full({}, inner, test_options(at::kDouble)), kappa, learning_rate);
   EXPECT_EQ(scale.dim(), 0);
   EXPECT_EQ(scale.device(), support::test_device());
   return scale.item<double>();
@@ -321,9 +321,10 @@ TEST(KlClipScale, IsOneWhereThereIsNothingToClip) {
 TEST(KlClipScale, SmallLearningRatesStayInTheRangeOfFloat) {
   // lr² = 1e-50 is zero in float; 0.001/(1e-50·1e38) = 1e9 is no reason to clip.
   const at::Tensor inner = at::full({}, 1e38, test_options(at::kFloat));
-  EXPECT_EQ(kl_clip_scale(inner, 0.001, 1e-25).item<double>(), 1);
+  EXPECT_EQ(kfac::kl_clip_scale(inner, 0.001, 1e-25).item<double>(), 1);
   // √(0.001/(1²·1e38)) = √1e-41, though 1e-41 has few digits in float.
-  EXPECT_NEAR(kl_clip_scale(inner, 0.001, 1).item<double>(), std::sqrt(1e-41), 1e-3 * 3.2e-21);
+  EXPECT_NEAR(kfac::kl_clip_scale(inner, 0.001, 1).item<double>(), std::sqrt(1e-41),
+              1e-3 * 3.2e-21);
 }
 
 }  // namespace

@@ -28,9 +28,9 @@ constexpr double kAverageTolerance = 1e-13;
 
 constexpr double kDecay = 0.75;
 
-RunningAverage average(std::int64_t groups, std::int64_t dim, bool identity = false,
-                       at::ScalarType type = at::kDouble) {
-  return RunningAverage(groups, dim, kDecay, identity, test_options(type));
+kfac::RunningAverage average(std::int64_t groups, std::int64_t dim, bool identity = false,
+                             at::ScalarType type = at::kDouble) {
+  return kfac::RunningAverage(groups, dim, kDecay, identity, test_options(type));
 }
 
 // Symmetric, [groups, dim, dim], on the CPU.
@@ -49,7 +49,7 @@ at::Tensor gram_with(double value, std::int64_t place, std::int64_t dim) {
 }
 
 TEST(RunningAverage, StartsFromTheFirstFactorThenFollowsTheRecurrence) {
-  RunningAverage mean = average(2, 3);
+  kfac::RunningAverage mean = average(2, 3);
   EXPECT_EQ(mean.mean().sizes(), at::IntArrayRef({2, 3, 3}));
   EXPECT_EQ(mean.weight().dim(), 0);
   EXPECT_EQ(mean.weight().item<double>(), 1);
@@ -70,7 +70,7 @@ TEST(RunningAverage, StartsFromTheFirstFactorThenFollowsTheRecurrence) {
 }
 
 TEST(RunningAverage, FollowsNumbersWorkedOutByHand) {
-  RunningAverage mean(1, 1, 0.5, false, test_options(at::kFloat));
+  kfac::RunningAverage mean(1, 1, 0.5, false, test_options(at::kFloat));
   const auto add = [&](double value, double scale) {
     mean.add(at::full({1, 1, 1}, value, test_options(at::kFloat)), scale);
     return mean.mean().item<double>();
@@ -83,7 +83,7 @@ TEST(RunningAverage, FollowsNumbersWorkedOutByHand) {
 }
 
 TEST(RunningAverage, StartsFromTheIdentityWhenAskedTo) {
-  RunningAverage mean = average(2, 3, true);
+  kfac::RunningAverage mean = average(2, 3, true);
   EXPECT_EQ(mean.weight().item<double>(), 1 - kDecay);
   const at::Tensor sum = gram(1, 2, 3);
   EXPECT_TRUE(mean.add(to_device(sum, at::kDouble), 2).item<bool>());
@@ -93,13 +93,13 @@ TEST(RunningAverage, StartsFromTheIdentityWhenAskedTo) {
 
 TEST(RunningAverage, IsTheIdentityBeforeAnyFactor) {
   for (const bool identity : {false, true}) {
-    const RunningAverage mean = average(2, 3, identity);
+    const kfac::RunningAverage mean = average(2, 3, identity);
     EXPECT_TRUE(at::equal(to_host(mean.mean()), at::eye(3, at::kDouble).expand({2, 3, 3})));
   }
 }
 
 TEST(RunningAverage, DecayZeroKeepsOnlyTheLastFactor) {
-  RunningAverage mean(1, 3, 0.0, false, test_options(at::kDouble));
+  kfac::RunningAverage mean(1, 3, 0.0, false, test_options(at::kDouble));
   for (std::uint64_t step = 0; step < 3; ++step) {
     const at::Tensor sum = gram(step, 1, 3);
     mean.add(to_device(sum, at::kDouble), 1);
@@ -109,7 +109,7 @@ TEST(RunningAverage, DecayZeroKeepsOnlyTheLastFactor) {
 
 // Sums come from products that leave the lower triangle undefined.
 TEST(RunningAverage, LowerTriangleOfTheSumDoesNotMatter) {
-  RunningAverage mean = average(1, 4);
+  kfac::RunningAverage mean = average(1, 4);
   const at::Tensor first = gram(1, 1, 4);
   const at::Tensor second = gram(2, 1, 4);
   EXPECT_TRUE(mean.add(to_device(poison_lower(first), at::kDouble), 1).item<bool>());
@@ -119,7 +119,7 @@ TEST(RunningAverage, LowerTriangleOfTheSumDoesNotMatter) {
 }
 
 TEST(RunningAverage, AddLeavesTheSumAsItWas) {
-  RunningAverage mean = average(1, 4);
+  kfac::RunningAverage mean = average(1, 4);
   const at::Tensor sum = to_device(gram(1, 1, 4), at::kDouble);
   const at::Tensor before = sum.clone();
   mean.add(sum, 0.5);
@@ -146,7 +146,7 @@ class RunningAverageBad : public ::testing::TestWithParam<BadNumber> {
 TEST_P(RunningAverageBad, LeavesMeanAndWeightBitForBitAndSaysSo) {
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
     for (const bool identity : {false, true}) {
-      RunningAverage mean = average(1, kDim, identity, type);
+      kfac::RunningAverage mean = average(1, kDim, identity, type);
       mean.add(to_device(gram(3, 1, kDim), type), 1);
       const at::Tensor mean_before = mean.mean().clone();
       const at::Tensor weight_before = mean.weight().clone();
@@ -159,7 +159,7 @@ TEST_P(RunningAverageBad, LeavesMeanAndWeightBitForBitAndSaysSo) {
 }
 
 TEST_P(RunningAverageBad, AsTheFirstFactorDoesNotStartTheAverage) {
-  RunningAverage mean = average(1, kDim);
+  kfac::RunningAverage mean = average(1, kDim);
   EXPECT_FALSE(mean.add(bad(at::kDouble), 1).item<bool>());
   EXPECT_EQ(mean.weight().item<double>(), 1);
   EXPECT_TRUE(at::equal(to_host(mean.mean())[0], at::eye(kDim, at::kDouble)));
@@ -171,7 +171,7 @@ TEST_P(RunningAverageBad, AsTheFirstFactorDoesNotStartTheAverage) {
 }
 
 TEST_P(RunningAverageBad, InOneGroupLeavesAllGroups) {
-  RunningAverage mean = average(3, kDim);
+  kfac::RunningAverage mean = average(3, kDim);
   mean.add(to_device(gram(6, 3, kDim), at::kDouble), 1);
   const at::Tensor before = mean.mean().clone();
   at::Tensor sum = to_device(gram(7, 3, kDim), at::kDouble);
@@ -188,7 +188,7 @@ INSTANTIATE_TEST_SUITE_P(Values, RunningAverageBad,
                                            BadNumber{1e200, 1}));
 
 TEST(RunningAverage, ScaleThatOverflowsIsAnInfinity) {
-  RunningAverage mean = average(1, 2, false, at::kFloat);
+  kfac::RunningAverage mean = average(1, 2, false, at::kFloat);
   mean.add(at::eye(2, test_options(at::kFloat)).unsqueeze(0), 1);
   const at::Tensor before = mean.mean().clone();
   const at::Tensor large = at::full({1, 2, 2}, 1e38, test_options(at::kFloat));
@@ -199,8 +199,8 @@ TEST(RunningAverage, ScaleThatOverflowsIsAnInfinity) {
 }
 
 TEST(RunningAverage, RestoredAverageGoesOnBitForBit) {
-  RunningAverage mean = average(2, 3, false, at::kFloat);
-  const auto add = [](RunningAverage& to, std::uint64_t seed) {
+  kfac::RunningAverage mean = average(2, 3, false, at::kFloat);
+  const auto add = [](kfac::RunningAverage& to, std::uint64_t seed) {
     to.add(to_device(gram(seed, 2, 3), at::kFloat), 0.3);
   };
   add(mean, 1);
@@ -210,7 +210,7 @@ TEST(RunningAverage, RestoredAverageGoesOnBitForBit) {
   add(mean, 3);
   const at::Tensor later = mean.mean().clone();
 
-  RunningAverage other = average(2, 3, false, at::kFloat);
+  kfac::RunningAverage other = average(2, 3, false, at::kFloat);
   other.restore(saved_mean, saved_weight);
   EXPECT_TRUE(same_bits(other.mean(), saved_mean));
   EXPECT_TRUE(same_bits(other.weight(), saved_weight));
@@ -223,7 +223,7 @@ TEST(RunningAverage, RestoredAverageGoesOnBitForBit) {
 }
 
 TEST(RunningAverage, RestoredBeforeTheStartStartsFromTheFirstFactor) {
-  RunningAverage mean = average(1, 3);
+  kfac::RunningAverage mean = average(1, 3);
   const at::Tensor saved_mean = mean.mean().clone();
   const at::Tensor saved_weight = mean.weight().clone();
   mean.add(to_device(gram(1, 1, 3), at::kDouble), 1);
@@ -235,7 +235,7 @@ TEST(RunningAverage, RestoredBeforeTheStartStartsFromTheFirstFactor) {
 
 // A checkpoint may hold its tensors on the CPU.
 TEST(RunningAverage, RestoreTakesTensorsOfTheCpu) {
-  RunningAverage mean = average(1, 3);
+  kfac::RunningAverage mean = average(1, 3);
   const at::Tensor saved = gram(1, 1, 3);
   mean.restore(saved, at::full({}, 1 - kDecay, at::kDouble));
   EXPECT_EQ(mean.mean().device(), support::test_device());

@@ -24,7 +24,7 @@ using support::upper;
 
 struct ShiftCase {
   std::vector<std::int64_t> input;
-  ConvGeometry conv;
+  kfac::ConvGeometry conv;
 };
 void PrintTo(const ShiftCase& c, std::ostream* out) {
   *out << at::IntArrayRef(c.input) << " kernel " << c.conv.kernel[0] << "x" << c.conv.kernel[1]
@@ -48,14 +48,14 @@ class Shifts : public ::testing::TestWithParam<ShiftCase> {
 TEST_P(Shifts, GiveTheProductsOfPatches) {
   for (const auto format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
     at::Tensor sum = at::full({dim(), dim()}, 7, input().options());
-    add_shift_products(input(format), GetParam().conv, 1, sum, /*overwrite=*/true);
+    kfac::add_shift_products(input(format), GetParam().conv, 1, sum, /*overwrite=*/true);
     EXPECT_TRUE(near_within(upper(sum), upper(expected()), 1e-11));
   }
 }
 
 TEST_P(Shifts, AreScaledAndAdded) {
   at::Tensor sum = at::full({dim(), dim()}, 0.5, input().options());
-  add_shift_products(input(), GetParam().conv, 0.25, sum, /*overwrite=*/false);
+  kfac::add_shift_products(input(), GetParam().conv, 0.25, sum, /*overwrite=*/false);
   EXPECT_TRUE(near_within(upper(sum), upper(0.5 + 0.25 * expected()), 1e-11));
 }
 
@@ -78,26 +78,27 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(ShiftWork, CountsShiftsAndEdges) {
   const at::Tensor images = at::zeros({1, 1, 10, 10});
-  const ConvGeometry same{.kernel = {3, 3}, .padding = {1, 1}};
+  const kfac::ConvGeometry same{.kernel = {3, 3}, .padding = {1, 1}};
   // 25 shifts on 100 pixels; one row of 12 positions above and below and one column of 10 at each
   // side, where 3 of the 9 places meet the image; patches: 81 products at each of 100 positions.
-  EXPECT_DOUBLE_EQ(shift_work(images, same), (25 * 100 + 9 * (12 + 12 + 10 + 10)) / (81.0 * 100));
+  EXPECT_DOUBLE_EQ(kfac::shift_work(images, same),
+                   (25 * 100 + 9 * (12 + 12 + 10 + 10)) / (81.0 * 100));
 }
 
 TEST(ShiftWork, StridesGroupsAndPointsHaveNoShifts) {
   const at::Tensor images = at::zeros({1, 2, 4, 8});
-  EXPECT_TRUE(has_shifts(images, {.kernel = {3, 3}}));
-  EXPECT_TRUE(has_shifts(images, {.kernel = {1, 3}, .dilation = {2, 2}}));
-  EXPECT_FALSE(has_shifts(images, {.kernel = {1, 1}}));
-  EXPECT_FALSE(has_shifts(images, {.kernel = {3, 3}, .stride = {2, 1}}));
-  EXPECT_FALSE(has_shifts(images, {.kernel = {3, 3}, .groups = 2}));
+  EXPECT_TRUE(kfac::has_shifts(images, {.kernel = {3, 3}}));
+  EXPECT_TRUE(kfac::has_shifts(images, {.kernel = {1, 3}, .dilation = {2, 2}}));
+  EXPECT_FALSE(kfac::has_shifts(images, {.kernel = {1, 1}}));
+  EXPECT_FALSE(kfac::has_shifts(images, {.kernel = {3, 3}, .stride = {2, 1}}));
+  EXPECT_FALSE(kfac::has_shifts(images, {.kernel = {3, 3}, .groups = 2}));
 }
 
 TEST(ShiftWork, APlaceThatNeverMeetsTheImageHasNoShifts) {
   const at::Tensor images = at::zeros({1, 2, 4, 8});
   // Two outputs, with the first place of the kernel on the two rows of padding above the image.
-  EXPECT_FALSE(has_shifts(images, {.kernel = {4, 2}, .padding = {2, 0}, .dilation = {2, 1}}));
-  EXPECT_TRUE(has_shifts(images, {.kernel = {4, 2}, .padding = {3, 0}, .dilation = {2, 1}}));
+  EXPECT_FALSE(kfac::has_shifts(images, {.kernel = {4, 2}, .padding = {2, 0}, .dilation = {2, 1}}));
+  EXPECT_TRUE(kfac::has_shifts(images, {.kernel = {4, 2}, .padding = {3, 0}, .dilation = {2, 1}}));
 }
 
 }  // namespace

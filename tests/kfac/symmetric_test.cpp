@@ -82,7 +82,7 @@ TEST_P(GramOfDimension, AddsScaledProductsToTheUpperTriangle) {
       const at::Tensor rows = to_device(normal(1, {d, k}), type);
       const at::Tensor expected = gram_reference(rows);
       at::Tensor sum = to_device(poison_lower(at::ones({d, d}, at::kDouble)), type);
-      add_gram(rows, 0.75, sum);
+      kfac::add_gram(rows, 0.75, sum);
       // The bound covers the product; adding 1 costs one more rounding of a result below 100.
       EXPECT_TRUE(near_within(upper(sum), upper(0.75 * expected + 1),
                               gram_bound(expected, k, type) + 100 * support::epsilon(type)))
@@ -96,7 +96,7 @@ TEST_P(GramOfDimension, RowsGivenTransposedAreTheSameRows) {
   const at::Tensor values = to_device(whole(2, -5, 5, {9, d}), at::kFloat);
   const at::Tensor expected = gram_reference(values.t());
   at::Tensor sum = at::zeros({d, d}, test_options(at::kFloat));
-  add_gram(values.t(), 1, sum);
+  kfac::add_gram(values.t(), 1, sum);
   // Whole numbers: exact in any order.
   EXPECT_TRUE(at::equal(to_host(upper(sum)), upper(expected)));
 }
@@ -107,7 +107,7 @@ TEST_P(GramOfDimension, RowsAndSumMayBePartsOfLargerTensors) {
   const at::Tensor rows = wide.narrow(0, 1, d).slice(1, 0, 14, 2);
   rows.copy_(whole(3, -5, 5, {d, 7}));
   const at::Tensor buffer = at::full({3, d, d}, 2, test_options(at::kFloat));
-  add_gram(rows, 0.5, buffer[1]);
+  kfac::add_gram(rows, 0.5, buffer[1]);
   EXPECT_TRUE(at::equal(to_host(upper(buffer[1])), upper(2 + 0.5 * gram_reference(rows))));
   EXPECT_TRUE(at::equal(buffer[0], at::full_like(buffer[0], 2)));
   EXPECT_TRUE(at::equal(buffer[2], at::full_like(buffer[2], 2)));
@@ -117,8 +117,8 @@ TEST_P(GramOfDimension, CallsAccumulate) {
   const std::int64_t d = GetParam();
   const at::Tensor rows = to_device(whole(4, -5, 5, {d, 6}), at::kFloat);
   at::Tensor sum = at::zeros({d, d}, test_options(at::kFloat));
-  add_gram(rows.narrow(1, 0, 2), 4, sum);
-  add_gram(rows.narrow(1, 2, 4), 4, sum);
+  kfac::add_gram(rows.narrow(1, 0, 2), 4, sum);
+  kfac::add_gram(rows.narrow(1, 2, 4), 4, sum);
   EXPECT_TRUE(at::equal(to_host(upper(sum)), upper(4 * gram_reference(rows))));
 }
 
@@ -127,10 +127,10 @@ TEST_P(GramOfDimension, MirrorCopiesTheUpperTriangleOverTheLower) {
   const at::Tensor values = normal(5, {2, d, d});
   const at::Tensor expected = values.triu() + values.triu(1).mT();
   const at::Tensor matrix = to_device(poison_lower(values), at::kDouble);
-  mirror_upper(matrix);
+  kfac::mirror_upper(matrix);
   EXPECT_TRUE(at::equal(to_host(matrix), expected));
   const at::Tensor single = to_device(poison_lower(values[1]), at::kDouble);
-  mirror_upper(single);
+  kfac::mirror_upper(single);
   EXPECT_TRUE(at::equal(to_host(single), expected[1]));
 }
 
@@ -142,14 +142,14 @@ TEST_P(GramOfDimension, PackingIsRowByRowAndUnpackingWritesBothTriangles) {
       // In the middle of a longer buffer, as a member of a message.
       const at::Tensor buffer = at::full({packed_size(groups, d) + 12}, 7, test_options(type));
       const at::Tensor packed = buffer.narrow(0, 5, packed_size(groups, d));
-      pack_upper(matrix, packed);
+      kfac::pack_upper(matrix, packed);
       EXPECT_TRUE(at::equal(to_host(packed), packed_reference(matrix)));
       EXPECT_TRUE(at::equal(buffer.narrow(0, 0, 5), at::full({5}, 7, test_options(type))));
       EXPECT_TRUE(
           at::equal(buffer.narrow(0, buffer.size(0) - 7, 7), at::full({7}, 7, test_options(type))));
 
       const at::Tensor back = at::full({groups, d, d}, kNan, test_options(type));
-      unpack_upper(packed, back);
+      kfac::unpack_upper(packed, back);
       EXPECT_TRUE(at::equal(back, matrix.triu() + matrix.triu(1).mT()));
     }
   }
@@ -159,14 +159,14 @@ INSTANTIATE_TEST_SUITE_P(Dimensions, GramOfDimension, ::testing::ValuesIn(dimens
 
 TEST(Symmetric, EmptyProductLeavesTheSum) {
   at::Tensor sum = at::ones({4, 4}, test_options(at::kFloat));
-  add_gram(at::zeros({4, 0}, test_options(at::kFloat)), 1, sum);
+  kfac::add_gram(at::zeros({4, 0}, test_options(at::kFloat)), 1, sum);
   EXPECT_TRUE(at::equal(upper(sum), upper(at::ones_like(sum))));
 }
 
 // More matrices than one kernel takes, of all sizes; the scales are powers of two: exact.
 TEST(Symmetric, AMessagePacksAsItsTrianglesAlone) {
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
-    std::vector<Triangle> triangles;
+    std::vector<kfac::Triangle> triangles;
     std::vector<at::Tensor> expected;
     std::int64_t elements = 0;
     for (std::int64_t i = 0; i < 70; ++i) elements += packed_size(1 + i % 3, 1 + 9 * i);
@@ -181,17 +181,17 @@ TEST(Symmetric, AMessagePacksAsItsTrianglesAlone) {
       expected.push_back(packed_reference(matrix) * scale);
       offset += packed_size(groups, d);
     }
-    pack_upper(triangles);
+    kfac::pack_upper(triangles);
     EXPECT_TRUE(at::equal(to_host(message), at::cat(expected)));
   }
-  pack_upper(std::vector<Triangle>{});
+  kfac::pack_upper(std::vector<kfac::Triangle>{});
 }
 
 TEST(Symmetric, TrianglesOfAMessageAgreeInType) {
   const at::Tensor floats = at::zeros({2, 2}, test_options(at::kFloat));
   const at::Tensor doubles = at::zeros({2, 2}, test_options(at::kDouble));
-  EXPECT_THROW(pack_upper({{floats, at::zeros({3}, floats.options())},
-                           {doubles, at::zeros({3}, doubles.options())}}),
+  EXPECT_THROW(kfac::pack_upper({{floats, at::zeros({3}, floats.options())},
+                                 {doubles, at::zeros({3}, doubles.options())}}),
                InternalError);
 }
 
@@ -199,13 +199,13 @@ TEST(Symmetric, OneMatrixWithoutGroupsPacksAndUnpacks) {
   const at::Tensor matrix =
       at::tensor({1, 2, 3, 0, 4, 5, 0, 0, 6}, test_options(at::kFloat)).view({3, 3});
   const at::Tensor packed = at::zeros({6}, test_options(at::kFloat));
-  pack_upper(matrix, packed);
+  kfac::pack_upper(matrix, packed);
   EXPECT_TRUE(at::equal(packed, at::tensor({1, 2, 3, 4, 5, 6}, test_options(at::kFloat))));
   const at::Tensor back = at::zeros({3, 3}, test_options(at::kFloat));
-  unpack_upper(packed, back);
+  kfac::unpack_upper(packed, back);
   EXPECT_TRUE(at::equal(
       back, at::tensor({1, 2, 3, 2, 4, 5, 3, 5, 6}, test_options(at::kFloat)).view({3, 3})));
-  pack_upper(matrix, packed, 0.5);
+  kfac::pack_upper(matrix, packed, 0.5);
   EXPECT_TRUE(at::equal(packed, at::tensor({0.5, 1., 1.5, 2., 2.5, 3.}, test_options(at::kFloat))));
 }
 
@@ -221,16 +221,16 @@ TEST(Symmetric, BlocksOfLargerMatricesPackUnpackAndMirror) {
   const at::Tensor from = block();
   from.copy_(poison_lower(values));
   const at::Tensor out = at::zeros_like(packed);
-  pack_upper(from, out);
+  kfac::pack_upper(from, out);
   EXPECT_TRUE(at::equal(out, packed));
-  mirror_upper(from);
+  kfac::mirror_upper(from);
   EXPECT_TRUE(at::equal(to_host(from), to_host(full.to(at::kFloat))));
   const at::Tensor into = block();
-  unpack_upper(packed, into);
+  kfac::unpack_upper(packed, into);
   EXPECT_TRUE(at::equal(to_host(into), to_host(full.to(at::kFloat))));
   // Nothing beside the block is written.
   const at::Tensor big = at::zeros({2, d + 4, d + 4}, test_options(at::kFloat));
-  unpack_upper(packed, big.narrow(1, 2, d).narrow(2, 2, d));
+  kfac::unpack_upper(packed, big.narrow(1, 2, d).narrow(2, 2, d));
   big.narrow(1, 2, d).narrow(2, 2, d).zero_();
   EXPECT_TRUE(at::equal(big, at::zeros_like(big)));
 }
@@ -240,9 +240,9 @@ TEST(Symmetric, MatricesWithGapsInTheirRowsAreInternalErrors) {
   const at::Tensor big = at::zeros({8, 8}, test_options(at::kFloat));
   const at::Tensor gaps = big.slice(1, 0, 8, 2).narrow(0, 0, 4);
   const at::Tensor packed = at::zeros({10}, test_options(at::kFloat));
-  EXPECT_THROW(pack_upper(gaps, packed), InternalError);
-  EXPECT_THROW(unpack_upper(packed, gaps), InternalError);
-  EXPECT_THROW(mirror_upper(gaps), InternalError);
+  EXPECT_THROW(kfac::pack_upper(gaps, packed), InternalError);
+  EXPECT_THROW(kfac::unpack_upper(packed, gaps), InternalError);
+  EXPECT_THROW(kfac::mirror_upper(gaps), InternalError);
 }
 
 // Bits, not values: minus zero, infinities and NaNs pass as they are.
@@ -250,9 +250,9 @@ TEST(Symmetric, PackingKeepsEveryBit) {
   const at::Tensor matrix =
       at::tensor({-0.0, kInf, kNan, -kInf, 1e-45, 3.0}, test_options(at::kFloat));
   const at::Tensor full = at::zeros({3, 3}, test_options(at::kFloat));
-  unpack_upper(matrix, full);
+  kfac::unpack_upper(matrix, full);
   const at::Tensor packed = at::zeros({6}, test_options(at::kFloat));
-  pack_upper(full, packed);
+  kfac::pack_upper(full, packed);
   EXPECT_TRUE(same_bits(packed, matrix));
 }
 
@@ -261,25 +261,26 @@ TEST(Symmetric, WrongSizesAreInternalErrors) {
     return at::zeros(sizes, test_options(at::kFloat));
   };
   for (const std::int64_t elements : {0, 19, 21}) {
-    EXPECT_THROW(pack_upper(zeros({2, 4, 4}), zeros({elements})), InternalError) << elements;
-    EXPECT_THROW(unpack_upper(zeros({elements}), zeros({2, 4, 4})), InternalError) << elements;
+    EXPECT_THROW(kfac::pack_upper(zeros({2, 4, 4}), zeros({elements})), InternalError) << elements;
+    EXPECT_THROW(kfac::unpack_upper(zeros({elements}), zeros({2, 4, 4})), InternalError)
+        << elements;
   }
-  EXPECT_THROW(pack_upper(zeros({4, 5}), zeros({10})), InternalError);
-  EXPECT_THROW(unpack_upper(zeros({10}), zeros({5, 4})), InternalError);
-  EXPECT_THROW(pack_upper(zeros({4}), zeros({10})), InternalError);
-  EXPECT_THROW(mirror_upper(zeros({4, 5})), InternalError);
-  EXPECT_THROW(add_gram(zeros({4, 3}), 1, zeros({5, 5})), InternalError);
-  EXPECT_THROW(add_gram(zeros({4, 3}), 1, zeros({4, 3})), InternalError);
+  EXPECT_THROW(kfac::pack_upper(zeros({4, 5}), zeros({10})), InternalError);
+  EXPECT_THROW(kfac::unpack_upper(zeros({10}), zeros({5, 4})), InternalError);
+  EXPECT_THROW(kfac::pack_upper(zeros({4}), zeros({10})), InternalError);
+  EXPECT_THROW(kfac::mirror_upper(zeros({4, 5})), InternalError);
+  EXPECT_THROW(kfac::add_gram(zeros({4, 3}), 1, zeros({5, 5})), InternalError);
+  EXPECT_THROW(kfac::add_gram(zeros({4, 3}), 1, zeros({4, 3})), InternalError);
 }
 
 TEST(Symmetric, PackedBufferMustBeContiguousAndOfTheSameType) {
   const at::Tensor matrix = at::zeros({4, 4}, test_options(at::kFloat));
   const at::Tensor doubles = at::zeros({10}, test_options(at::kDouble));
-  EXPECT_THROW(pack_upper(matrix, doubles), InternalError);
-  EXPECT_THROW(unpack_upper(doubles, matrix), InternalError);
+  EXPECT_THROW(kfac::pack_upper(matrix, doubles), InternalError);
+  EXPECT_THROW(kfac::unpack_upper(doubles, matrix), InternalError);
   const at::Tensor gaps = at::zeros({20}, test_options(at::kFloat)).slice(0, 0, 20, 2);
-  EXPECT_THROW(pack_upper(matrix, gaps), InternalError);
-  EXPECT_THROW(unpack_upper(gaps, matrix), InternalError);
+  EXPECT_THROW(kfac::pack_upper(matrix, gaps), InternalError);
+  EXPECT_THROW(kfac::unpack_upper(gaps, matrix), InternalError);
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ Tensors read(const std::string& path) {
 
 // Every parameter and buffer takes the tensor of its name, and no tensor stays unused. Python may
 // leave out num_batches_tracked.
-void load_state(Model& model, const Tensors& given) {
+void load_state(models::Model& model, const Tensors& given) {
   torch::NoGradGuard no_grad;
   std::vector<std::string> wrong;
   Tensors unused = given;
@@ -74,7 +74,7 @@ void load_state(Model& model, const Tensors& given) {
 
 using Output = c10::impl::GenericDict;
 
-void take_steps(Model& model, const Tensors& given, Output& output) {
+void take_steps(models::Model& model, const Tensors& given, Output& output) {
   const auto number = [&](const char* key) { return given.at(key).item<double>(); };
   torch::optim::SGD optimizer(model.parameters(),
                               torch::optim::SGDOptions(number("lr")).momentum(number("momentum")));
@@ -97,7 +97,7 @@ void take_steps(Model& model, const Tensors& given, Output& output) {
   }
 }
 
-void take_passes(Model& model, const Tensors& given, Output& output) {
+void take_passes(models::Model& model, const Tensors& given, Output& output) {
   const torch::Tensor input = given.at("input");
   c10::List<std::string> modules;
   for (const auto& entry : model.named_modules()) modules.push_back(entry.key());
@@ -124,7 +124,8 @@ void take_passes(Model& model, const Tensors& given, Output& output) {
 void run(const std::string& name, const std::string& input_path, const std::string& output_path) {
   const Tensors given = read(input_path);
   const torch::Tensor input = given.at("input");
-  const auto model = make_model(name, {.classes = given.at("classes").item<std::int64_t>()});
+  const auto model =
+      models::make_model(name, {.classes = given.at("classes").item<std::int64_t>()});
   // On a GPU no tf32, and sums in one order: rounding would grow in the steps.
   at::globalContext().setAllowTF32CuDNN(false);
   at::globalContext().setDeterministicCuDNN(true);

@@ -19,7 +19,7 @@ using support::config_error;
 using support::Random;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using Points = std::vector<Measurement>;
+using Points = std::vector<plan::Measurement>;
 
 // Points of exact data recover coefficients up to the conditioning of the normal equations.
 constexpr double kRecovered = 1e-6;
@@ -36,7 +36,8 @@ Points points_at(const std::vector<double>& sizes, Function time) {
 // Multiplies every time by 1 ± spread.
 Points noisy(Points points, double spread, std::uint32_t seed) {
   Random random(seed);
-  for (Measurement& point : points) point.time = point.time * (1 + random.real(-spread, spread));
+  for (plan::Measurement& point : points)
+    point.time = point.time * (1 + random.real(-spread, spread));
   return points;
 }
 
@@ -50,12 +51,12 @@ Line weighted_line(const Points& points, X x, Y y, W w) {
   double total = 0;
   double mean_x = 0;
   double mean_y = 0;
-  for (const Measurement& p : points) total += w(p);
-  for (const Measurement& p : points) mean_x += w(p) * x(p) / total;
-  for (const Measurement& p : points) mean_y += w(p) * y(p) / total;
+  for (const plan::Measurement& p : points) total += w(p);
+  for (const plan::Measurement& p : points) mean_x += w(p) * x(p) / total;
+  for (const plan::Measurement& p : points) mean_y += w(p) * y(p) / total;
   double covariance = 0;
   double variance = 0;
-  for (const Measurement& p : points) {
+  for (const plan::Measurement& p : points) {
     covariance += w(p) * (x(p) - mean_x) * (y(p) - mean_y);
     variance += w(p) * (x(p) - mean_x) * (x(p) - mean_x);
   }
@@ -63,23 +64,23 @@ Line weighted_line(const Points& points, X x, Y y, W w) {
   return {mean_y - slope * mean_x, slope};
 }
 
-double size_of(const Measurement& p) { return p.size; }
-double time_of(const Measurement& p) { return p.time.value(); }
-double log_time(const Measurement& p) { return std::log(p.time.value()); }
-double relative_weight(const Measurement& p) { return 1 / (p.time.value() * p.time.value()); }
-double no_weight(const Measurement&) { return 1; }
+double size_of(const plan::Measurement& p) { return p.size; }
+double time_of(const plan::Measurement& p) { return p.time.value(); }
+double log_time(const plan::Measurement& p) { return std::log(p.time.value()); }
+double relative_weight(const plan::Measurement& p) { return 1 / (p.time.value() * p.time.value()); }
+double no_weight(const plan::Measurement&) { return 1; }
 
 const std::vector<double> kMessageSizes = {1e3, 1e4, 1e5, 1e6, 1e7, 1e8};
 const std::vector<double> kDimensions = {64, 128, 256, 512, 1024, 2048, 4096};
 
-void expect_perfect(const FitQuality& quality) {
+void expect_perfect(const plan::FitQuality& quality) {
   EXPECT_NEAR(quality.r_squared, 1, 1e-9);
   EXPECT_NEAR(quality.max_relative_error, 0, 1e-6);
 }
 
 TEST(FitCollective, RecoversTheLineItsPointsLieOn) {
   const auto fit =
-      fit_collective(points_at(kMessageSizes, [](double m) { return 1e-3 + 2e-9 * m; }));
+      plan::fit_collective(points_at(kMessageSizes, [](double m) { return 1e-3 + 2e-9 * m; }));
   EXPECT_NEAR(fit.model.alpha().value() / 1e-3, 1, kRecovered);
   EXPECT_NEAR(fit.model.beta().value() / 2e-9, 1, kRecovered);
   EXPECT_EQ(fit.model.per_tensor().value(), 0);
@@ -95,7 +96,7 @@ TEST(FitCollective, MinimisesRelativeErrorsOfNoisyPoints) {
     const Line line = weighted_line(points, size_of, time_of, relative_weight);
     ASSERT_GT(line.a, 0);
     ASSERT_GT(line.b, 0);
-    const auto fit = fit_collective(points);
+    const auto fit = plan::fit_collective(points);
     EXPECT_NEAR(fit.model.alpha().value() / line.a, 1, kSameMinimum) << "seed " << seed;
     EXPECT_NEAR(fit.model.beta().value() / line.b, 1, kSameMinimum) << "seed " << seed;
   }
@@ -104,20 +105,20 @@ TEST(FitCollective, MinimisesRelativeErrorsOfNoisyPoints) {
 TEST(FitCollective, StartupIsZeroWhereItWouldBeNegative) {
   // The line through (1, 1) and (2, 3) meets zero at −1. Without start-up Σ (1 − β·m/t)² is least
   // at β = Σ(m/t) / Σ(m/t)² = (1 + 2/3) / (1 + 4/9) = 15/13.
-  const auto fit = fit_collective(Points{{1, Seconds(1)}, {2, Seconds(3)}});
+  const auto fit = plan::fit_collective(Points{{1, Seconds(1)}, {2, Seconds(3)}});
   EXPECT_EQ(fit.model.alpha().value(), 0);
   EXPECT_NEAR(fit.model.beta().value(), 15.0 / 13, 1e-12);
 }
 
 TEST(FitCollective, SlopeIsZeroWhereItWouldBeNegative) {
   // Falling times; a constant with least relative error: α = Σ(1/t) / Σ(1/t²) = 1.5 / 1.25.
-  const auto fit = fit_collective(Points{{1, Seconds(2)}, {2, Seconds(1)}});
+  const auto fit = plan::fit_collective(Points{{1, Seconds(2)}, {2, Seconds(1)}});
   EXPECT_EQ(fit.model.beta().value(), 0);
   EXPECT_NEAR(fit.model.alpha().value(), 1.2, 1e-12);
 }
 
 TEST(FitExponential, RecoversThePapersForm) {
-  const auto fit = fit_exponential(
+  const auto fit = plan::fit_exponential(
       points_at(kDimensions, [](double d) { return 3.64e-3 * std::exp(4.77e-4 * d); }));
   EXPECT_NEAR(fit.model.alpha / 3.64e-3, 1, kRecovered);
   EXPECT_NEAR(fit.model.beta / 4.77e-4, 1, kRecovered);
@@ -130,14 +131,14 @@ TEST(FitExponential, IsALineInTheLogarithmOfTime) {
         noisy(points_at(kDimensions, [](double d) { return 3.64e-3 * std::exp(4.77e-4 * d); }), 0.3,
               seed);
     const Line line = weighted_line(points, size_of, log_time, no_weight);
-    const auto fit = fit_exponential(points);
+    const auto fit = plan::fit_exponential(points);
     EXPECT_NEAR(fit.model.alpha / std::exp(line.a), 1, kSameMinimum);
     EXPECT_NEAR(fit.model.beta / line.b, 1, kSameMinimum);
   }
 }
 
 TEST(FitCubic, RecoversTheCubicItsPointsLieOn) {
-  const auto fit = fit_cubic(points_at(
+  const auto fit = plan::fit_cubic(points_at(
       kDimensions, [](double d) { return 1e-4 + 2e-7 * d + 3e-10 * d * d + 5e-14 * d * d * d; }));
   EXPECT_NEAR(fit.model.c0 / 1e-4, 1, kRecovered);
   EXPECT_NEAR(fit.model.c1 / 2e-7, 1, kRecovered);
@@ -148,7 +149,7 @@ TEST(FitCubic, RecoversTheCubicItsPointsLieOn) {
 
 TEST(FitCubic, RecoversMissingTermsAsZero) {
   const auto fit =
-      fit_cubic(points_at(kDimensions, [](double d) { return 5e-5 + 4e-14 * d * d * d; }));
+      plan::fit_cubic(points_at(kDimensions, [](double d) { return 5e-5 + 4e-14 * d * d * d; }));
   EXPECT_NEAR(fit.model.c0 / 5e-5, 1, kRecovered);
   EXPECT_NEAR(fit.model.c3 / 4e-14, 1, kRecovered);
   // Their share of the time stays below a millionth, even at the largest dimension.
@@ -165,7 +166,7 @@ void expect_minimum_of_non_negative_cubics(const Points& points, const CubicInve
     ASSERT_GE(c[k], 0);
     double slope = 0;
     double size = 0;  // of the terms that must cancel
-    for (const Measurement& p : points) {
+    for (const plan::Measurement& p : points) {
       double fitted = 0;
       for (std::size_t j = 0; j < c.size(); ++j) fitted += c[j] * std::pow(p.size, j);
       const double basis = std::pow(p.size, k) / p.time.value();
@@ -187,13 +188,13 @@ TEST(FitCubic, MinimisesRelativeErrorsOverNonNegativeCoefficients) {
         points_at(kDimensions,
                   [](double d) { return 1e-4 + 2e-7 * d + 3e-10 * d * d + 5e-14 * d * d * d; }),
         0.4, seed);
-    expect_minimum_of_non_negative_cubics(points, fit_cubic(points).model);
+    expect_minimum_of_non_negative_cubics(points, plan::fit_cubic(points).model);
   }
 }
 
 TEST(FitQuality, ResidualsAndRSquaredAreInSeconds) {
   // The slope would be negative, so the fit is the constant 1.2 (see above).
-  const auto fit = fit_collective(Points{{2, Seconds(1)}, {1, Seconds(2)}});
+  const auto fit = plan::fit_collective(Points{{2, Seconds(1)}, {1, Seconds(2)}});
   ASSERT_EQ(fit.quality.residuals.size(), 2U);
   EXPECT_NEAR(fit.quality.residuals[0].value(), 1 - 1.2, 1e-12);  // measured − fitted, as given
   EXPECT_NEAR(fit.quality.residuals[1].value(), 2 - 1.2, 1e-12);
@@ -206,12 +207,12 @@ TEST(FitQuality, ResidualsAndRSquaredAreInSeconds) {
 using TablePoints = std::vector<std::pair<double, Seconds>>;
 
 TEST(FitTable, TakesTheMedianOfEachSizeInOrderOfSize) {
-  const auto fit = fit_table(Points{{20, Seconds(9)},
-                                    {10, Seconds(1)},
-                                    {20, Seconds(5)},
-                                    {10, Seconds(100)},
-                                    {20, Seconds(6)},
-                                    {10, Seconds(3)}});
+  const auto fit = plan::fit_table(Points{{20, Seconds(9)},
+                                          {10, Seconds(1)},
+                                          {20, Seconds(5)},
+                                          {10, Seconds(100)},
+                                          {20, Seconds(6)},
+                                          {10, Seconds(3)}});
   EXPECT_EQ(fit.model.points(), (TablePoints{{10, Seconds(3)}, {20, Seconds(6)}}));
   // Residuals are in the order of the measurements.
   ASSERT_EQ(fit.quality.residuals.size(), 6U);
@@ -220,14 +221,14 @@ TEST(FitTable, TakesTheMedianOfEachSizeInOrderOfSize) {
 }
 
 TEST(FitTable, MedianOfAnEvenNumberIsBetweenTheTwoInTheMiddle) {
-  const auto fit = fit_table(Points{
+  const auto fit = plan::fit_table(Points{
       {10, Seconds(1)}, {10, Seconds(2)}, {10, Seconds(8)}, {10, Seconds(4)}, {20, Seconds(5)}});
   EXPECT_EQ(fit.model.points(), (TablePoints{{10, Seconds(3)}, {20, Seconds(5)}}));
 }
 
 TEST(FitTable, PoolsNeighboursThatDecrease) {
   // 4, 2 pool to 3; then 3, 6, 3 → 6 and 3 pool to 4.5; 5 stays.
-  const auto fit = fit_table(
+  const auto fit = plan::fit_table(
       Points{{1, Seconds(4)}, {2, Seconds(2)}, {3, Seconds(6)}, {4, Seconds(3)}, {5, Seconds(5)}});
   EXPECT_EQ(fit.model.points(), (TablePoints{{1, Seconds(3)},
                                              {2, Seconds(3)},
@@ -239,7 +240,7 @@ TEST(FitTable, PoolsNeighboursThatDecrease) {
 TEST(FitTable, PoolingReachesBackOverEarlierPools) {
   // 2, 5, 2 → 5 and 2 pool to 3.5; then 0.5 joins: (5 + 2 + 0.5)/3 = 2.5; then 2 ≤ 2.5 holds.
   const auto fit =
-      fit_table(Points{{1, Seconds(2)}, {2, Seconds(5)}, {3, Seconds(2)}, {4, Seconds(0.5)}});
+      plan::fit_table(Points{{1, Seconds(2)}, {2, Seconds(5)}, {3, Seconds(2)}, {4, Seconds(0.5)}});
   EXPECT_EQ(
       fit.model.points(),
       (TablePoints{{1, Seconds(2)}, {2, Seconds(2.5)}, {3, Seconds(2.5)}, {4, Seconds(2.5)}}));
@@ -289,10 +290,10 @@ TEST_P(EveryFit, NeedsPositiveFiniteTimes) {
 
 INSTANTIATE_TEST_SUITE_P(
     Fits, EveryFit,
-    ::testing::Values(NamedFit{"Collective", [](const Points& p) { fit_collective(p); }, 2},
-                      NamedFit{"Exponential", [](const Points& p) { fit_exponential(p); }, 2},
-                      NamedFit{"Cubic", [](const Points& p) { fit_cubic(p); }, 4},
-                      NamedFit{"Table", [](const Points& p) { fit_table(p); }, 1}),
+    ::testing::Values(NamedFit{"Collective", [](const Points& p) { plan::fit_collective(p); }, 2},
+                      NamedFit{"Exponential", [](const Points& p) { plan::fit_exponential(p); }, 2},
+                      NamedFit{"Cubic", [](const Points& p) { plan::fit_cubic(p); }, 4},
+                      NamedFit{"Table", [](const Points& p) { plan::fit_table(p); }, 1}),
     [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

@@ -13,10 +13,10 @@
 
 namespace spdkfac {
 
-void PrintTo(const MessageRange& range, std::ostream* out) {
+void PrintTo(const plan::MessageRange& range, std::ostream* out) {
   *out << "[" << range.begin << "," << range.end << ")";
 }
-void PrintTo(const QueuedRange& queued, std::ostream* out) {
+void PrintTo(const plan::QueuedRange& queued, std::ostream* out) {
   *out << "queue " << queued.queue << " ";
   PrintTo(queued.range, out);
 }
@@ -41,27 +41,27 @@ struct ReadySize {
   std::int64_t elements;
 };
 
-std::vector<FusionItem> items_of(const std::vector<ReadySize>& list) {
-  std::vector<FusionItem> items;
+std::vector<plan::FusionItem> items_of(const std::vector<ReadySize>& list) {
+  std::vector<plan::FusionItem> items;
   for (const ReadySize& entry : list)
     items.push_back({Seconds(entry.ready), entry.elements, 1, {}});
   return items;
 }
 
-FusionRule rule_of(Fusion fusion, std::int64_t threshold_bytes = 64 << 20) {
+plan::FusionRule rule_of(Fusion fusion, std::int64_t threshold_bytes = 64 << 20) {
   return {fusion, Bytes(threshold_bytes)};
 }
 
-Partition fused(const std::vector<FusionItem>& items, Fusion fusion, const CostModel& costs) {
-  return fuse(items, rule_of(fusion), costs);
+Partition fused(const std::vector<plan::FusionItem>& items, Fusion fusion, const CostModel& costs) {
+  return plan::fuse(items, rule_of(fusion), costs);
 }
 
-double end_of(const std::vector<FusionItem>& items, const Partition& messages,
+double end_of(const std::vector<plan::FusionItem>& items, const Partition& messages,
               const CostModel& costs) {
-  return finish_time(items, messages, costs).value();
+  return plan::finish_time(items, messages, costs).value();
 }
 
-const std::vector<FusionItem>& eight_items() {
+const std::vector<plan::FusionItem>& eight_items() {
   static const auto items =
       items_of({{1, 2}, {2, 3}, {6, 1}, {7, 4}, {11, 2}, {12, 1}, {20, 5}, {21, 1}});
   return items;
@@ -80,7 +80,7 @@ TEST(FusionPlanner, OneItemIsOneMessage) {
   const auto items = items_of({{3, 5}});
   for (const Fusion fusion :
        {Fusion::kNone, Fusion::kBucket, Fusion::kThreshold, Fusion::kGreedy, Fusion::kOptimal}) {
-    EXPECT_THAT(fused(items, fusion, costs), ElementsAre(MessageRange{0, 1}));
+    EXPECT_THAT(fused(items, fusion, costs), ElementsAre(plan::MessageRange{0, 1}));
   }
   // Ready at 3, then 2 + 5·1.
   EXPECT_DOUBLE_EQ(end_of(items, {{0, 1}}, costs), 10);
@@ -92,19 +92,19 @@ TEST(FusionPlanner, MessageTimeFollowsTheRouteAndCountsTensors) {
   costs.reduce = CollectiveCost(Seconds(1), Seconds(0.25), Seconds(0.125));
   const Route to_owner{CollectiveOp::kReduce, 1};
   // 2 + 0.5·8 + 0.25·3 and 1 + 0.25·8 + 0.125·3.
-  EXPECT_DOUBLE_EQ(message_time(costs, Route{}, 8, 3).value(), 6.75);
-  EXPECT_DOUBLE_EQ(message_time(costs, to_owner, 8, 3).value(), 3.375);
+  EXPECT_DOUBLE_EQ(plan::message_time(costs, Route{}, 8, 3).value(), 6.75);
+  EXPECT_DOUBLE_EQ(plan::message_time(costs, to_owner, 8, 3).value(), 3.375);
 }
 
 TEST(FusionPlanner, TransferStartsWhenChannelIsFreeAndLastMemberIsReady) {
   const CostModel costs = affine_costs(2, 2, 1);
   const auto items = items_of({{0, 1}, {5, 3}});
-  const Transfer waits_for_member = transfer(items, {0, 2}, Seconds(1), costs);
+  const plan::Transfer waits_for_member = plan::transfer(items, {0, 2}, Seconds(1), costs);
   EXPECT_DOUBLE_EQ(waits_for_member.start.value(), 5);
   EXPECT_DOUBLE_EQ(waits_for_member.finish.value(), 5 + 2 + 4);
-  const Transfer waits_for_channel = transfer(items, {0, 2}, Seconds(7), costs);
+  const plan::Transfer waits_for_channel = plan::transfer(items, {0, 2}, Seconds(7), costs);
   EXPECT_DOUBLE_EQ(waits_for_channel.start.value(), 7);
-  EXPECT_EQ(waits_for_channel.range, (MessageRange{0, 2}));
+  EXPECT_EQ(waits_for_channel.range, (plan::MessageRange{0, 2}));
 }
 
 TEST(FusionPlanner, GreedyIsNotOptimalOnThreeItems) {
@@ -113,10 +113,10 @@ TEST(FusionPlanner, GreedyIsNotOptimalOnThreeItems) {
   // Greedy: 1 < 0+2 joins, the message now starts at 1; 3 < 1+2 does not hold. {0,1}: 1 to 5,
   // {2}: 5 to 8. Optimum: {0}: 0 to 3, {1,2}: 3 to 7.
   const Partition greedy = fused(items, Fusion::kGreedy, costs);
-  EXPECT_THAT(greedy, ElementsAre(MessageRange{0, 2}, MessageRange{2, 3}));
+  EXPECT_THAT(greedy, ElementsAre(plan::MessageRange{0, 2}, plan::MessageRange{2, 3}));
   EXPECT_DOUBLE_EQ(end_of(items, greedy, costs), 8);
   const Partition optimal = fused(items, Fusion::kOptimal, costs);
-  EXPECT_THAT(optimal, ElementsAre(MessageRange{0, 1}, MessageRange{1, 3}));
+  EXPECT_THAT(optimal, ElementsAre(plan::MessageRange{0, 1}, plan::MessageRange{1, 3}));
   EXPECT_DOUBLE_EQ(end_of(items, optimal, costs), 7);
 }
 
@@ -130,11 +130,13 @@ TEST(FusionPlanner, NoFusionGreedyAndOptimalOnEightItems) {
   // Greedy: {0,1} 2 to 10 (6 < 2+3 fails); {2..5} starts at 12, to 23 (20 < 12+3 fails);
   // {6,7} 23 to 32.
   const Partition greedy = fused(items, Fusion::kGreedy, costs);
-  EXPECT_THAT(greedy, ElementsAre(MessageRange{0, 2}, MessageRange{2, 6}, MessageRange{6, 8}));
+  EXPECT_THAT(greedy, ElementsAre(plan::MessageRange{0, 2}, plan::MessageRange{2, 6},
+                                  plan::MessageRange{6, 8}));
   EXPECT_DOUBLE_EQ(end_of(items, greedy, costs), 32);
   // Optimum: {0,1} 2 to 10, {2,3,4} 11 to 21, {5,6,7} 21 to 31.
   const Partition optimal = fused(items, Fusion::kOptimal, costs);
-  EXPECT_THAT(optimal, ElementsAre(MessageRange{0, 2}, MessageRange{2, 5}, MessageRange{5, 8}));
+  EXPECT_THAT(optimal, ElementsAre(plan::MessageRange{0, 2}, plan::MessageRange{2, 5},
+                                   plan::MessageRange{5, 8}));
   EXPECT_DOUBLE_EQ(end_of(items, optimal, costs), 31);
 }
 
@@ -149,15 +151,16 @@ TEST(FusionPlanner, GreedyCountsStartFromTheLastMemberSoFar) {
   const CostModel costs = affine_costs(2, 2, 1);
   // 1.5 < 0+2 joins and moves the start to 1.5; 3 < 1.5+2 joins too.
   EXPECT_THAT(fused(items_of({{0, 1}, {1.5, 1}, {3, 1}}), Fusion::kGreedy, costs),
-              ElementsAre(MessageRange{0, 3}));
+              ElementsAre(plan::MessageRange{0, 3}));
 }
 
 TEST(FusionPlanner, GreedyWaitsForABusyChannel) {
   const CostModel costs = affine_costs(2, 2, 1);
   const auto items = items_of({{0, 1}, {5, 1}});
   // The channel is free at 4: 5 < 4+2.
-  const Transfer message = next_message(items, 0, rule_of(Fusion::kGreedy), Seconds(4), costs);
-  EXPECT_EQ(message.range, (MessageRange{0, 2}));
+  const plan::Transfer message =
+      plan::next_message(items, 0, rule_of(Fusion::kGreedy), Seconds(4), costs);
+  EXPECT_EQ(message.range, (plan::MessageRange{0, 2}));
   EXPECT_DOUBLE_EQ(message.start.value(), 5);
 }
 
@@ -172,13 +175,13 @@ TEST(FusionPlanner, BucketFillsToItsBytesWhateverIsReady) {
   const CostModel costs = affine_costs(2, 2, 1);
   const auto items = items_of({{0, 2}, {100, 1}, {200, 1}, {300, 9}, {400, 3}});
   // 12 bytes hold 3 elements: 2+1, then 1 (1+9 is too much), 9 alone although it is too large, 3.
-  EXPECT_THAT(
-      fuse(items, rule_of(Fusion::kBucket, 12), costs),
-      ElementsAre(MessageRange{0, 2}, MessageRange{2, 3}, MessageRange{3, 4}, MessageRange{4, 5}));
+  EXPECT_THAT(plan::fuse(items, rule_of(Fusion::kBucket, 12), costs),
+              ElementsAre(plan::MessageRange{0, 2}, plan::MessageRange{2, 3},
+                          plan::MessageRange{3, 4}, plan::MessageRange{4, 5}));
   // One byte less and only two elements fit.
-  EXPECT_THAT(
-      fuse(items, rule_of(Fusion::kBucket, 11), costs),
-      ElementsAre(MessageRange{0, 1}, MessageRange{1, 3}, MessageRange{3, 4}, MessageRange{4, 5}));
+  EXPECT_THAT(plan::fuse(items, rule_of(Fusion::kBucket, 11), costs),
+              ElementsAre(plan::MessageRange{0, 1}, plan::MessageRange{1, 3},
+                          plan::MessageRange{3, 4}, plan::MessageRange{4, 5}));
 }
 
 TEST(FusionPlanner, ThresholdTakesWhatIsReadyWhenTheChannelIsFree) {
@@ -186,9 +189,10 @@ TEST(FusionPlanner, ThresholdTakesWhatIsReadyWhenTheChannelIsFree) {
   const auto items = items_of({{0, 1}, {1, 1}, {3, 1}, {4, 1}, {20, 1}, {20, 1}, {20.5, 1}});
   // {0} 0 to 3; at 3 items 1 and 2 are ready (item 2 just then): 3 to 7; {3} 7 to 10; the channel
   // idles until 20, then takes both that become ready together, to 24; {6}.
-  EXPECT_THAT(fuse(items, rule_of(Fusion::kThreshold), costs),
-              ElementsAre(MessageRange{0, 1}, MessageRange{1, 3}, MessageRange{3, 4},
-                          MessageRange{4, 6}, MessageRange{6, 7}));
+  EXPECT_THAT(
+      plan::fuse(items, rule_of(Fusion::kThreshold), costs),
+      ElementsAre(plan::MessageRange{0, 1}, plan::MessageRange{1, 3}, plan::MessageRange{3, 4},
+                  plan::MessageRange{4, 6}, plan::MessageRange{6, 7}));
 }
 
 TEST(FusionPlanner, ThresholdStopsAtItsBytesButTakesAtLeastOne) {
@@ -196,11 +200,12 @@ TEST(FusionPlanner, ThresholdStopsAtItsBytesButTakesAtLeastOne) {
   const auto items = items_of({{0, 5}, {0, 2}, {0, 2}, {0, 1}, {0, 1}});
   // 16 bytes hold 4 elements: 5 alone although it is too large; 2+2; 1+1. In order: the small
   // items do not overtake.
-  EXPECT_THAT(fuse(items, rule_of(Fusion::kThreshold, 16), costs),
-              ElementsAre(MessageRange{0, 1}, MessageRange{1, 3}, MessageRange{3, 5}));
   EXPECT_THAT(
-      fuse(items, rule_of(Fusion::kThreshold, 15), costs),
-      ElementsAre(MessageRange{0, 1}, MessageRange{1, 2}, MessageRange{2, 4}, MessageRange{4, 5}));
+      plan::fuse(items, rule_of(Fusion::kThreshold, 16), costs),
+      ElementsAre(plan::MessageRange{0, 1}, plan::MessageRange{1, 3}, plan::MessageRange{3, 5}));
+  EXPECT_THAT(plan::fuse(items, rule_of(Fusion::kThreshold, 15), costs),
+              ElementsAre(plan::MessageRange{0, 1}, plan::MessageRange{1, 2},
+                          plan::MessageRange{2, 4}, plan::MessageRange{4, 5}));
 }
 
 TEST(FusionPlanner, NoRuleCrossesAChangeOfRoute) {
@@ -211,44 +216,46 @@ TEST(FusionPlanner, NoRuleCrossesAChangeOfRoute) {
   items[3].route = {CollectiveOp::kReduce, 1};  // another root is another route
   for (const Fusion fusion :
        {Fusion::kBucket, Fusion::kThreshold, Fusion::kGreedy, Fusion::kOptimal}) {
-    EXPECT_THAT(fused(items, fusion, costs), ElementsAre(MessageRange{0, 1}, MessageRange{1, 3},
-                                                         MessageRange{3, 4}, MessageRange{4, 5}));
+    EXPECT_THAT(fused(items, fusion, costs),
+                ElementsAre(plan::MessageRange{0, 1}, plan::MessageRange{1, 3},
+                            plan::MessageRange{3, 4}, plan::MessageRange{4, 5}));
   }
 }
 
 TEST(FusionPlanner, MergedQueuesTakeTurnsByStartOfTheirNextMessage) {
   const CostModel costs = affine_costs(2, 1, 1);
-  const std::vector<FusionQueue> queues = {
+  const std::vector<plan::FusionQueue> queues = {
       {items_of({{0, 2}, {1, 1}, {9, 1}}), rule_of(Fusion::kNone)},
       {items_of({{1, 1}, {2, 1}, {5, 3}}), rule_of(Fusion::kThreshold)}};
   // Queue 0 starts at 0, queue 1 could at 1: queue 0, 0 to 3. At 3 both could start: the lower
   // queue, 3 to 5. At 5 queue 1 has all of its items ready, queue 0 waits until 9: 5 to 11.
   // Then the last of queue 0, 11 to 13.
   Seconds channel_free{0};
-  EXPECT_THAT(merge_queues(queues, costs, channel_free),
-              ElementsAre(QueuedRange{0, {0, 1}}, QueuedRange{0, {1, 2}}, QueuedRange{1, {0, 3}},
-                          QueuedRange{0, {2, 3}}));
+  EXPECT_THAT(plan::merge_queues(queues, costs, channel_free),
+              ElementsAre(plan::QueuedRange{0, {0, 1}}, plan::QueuedRange{0, {1, 2}},
+                          plan::QueuedRange{1, {0, 3}}, plan::QueuedRange{0, {2, 3}}));
   EXPECT_DOUBLE_EQ(channel_free.value(), 13);
 }
 
 TEST(FusionPlanner, MergedQueueThatWaitsForItsLastMemberLetsTheOtherGoFirst) {
   const CostModel costs = affine_costs(2, 1, 1);
-  const std::vector<FusionQueue> queues = {{items_of({{0, 1}, {0.5, 1}}), rule_of(Fusion::kGreedy)},
-                                           {items_of({{0.25, 1}}), rule_of(Fusion::kNone)}};
+  const std::vector<plan::FusionQueue> queues = {
+      {items_of({{0, 1}, {0.5, 1}}), rule_of(Fusion::kGreedy)},
+      {items_of({{0.25, 1}}), rule_of(Fusion::kNone)}};
   // Queue 0 would send both at 0.5 (0.5 < 0+1), queue 1 starts at 0.25, to 2.25; then 2.25 + 3.
   Seconds channel_free{0};
-  EXPECT_THAT(merge_queues(queues, costs, channel_free),
-              ElementsAre(QueuedRange{1, {0, 1}}, QueuedRange{0, {0, 2}}));
+  EXPECT_THAT(plan::merge_queues(queues, costs, channel_free),
+              ElementsAre(plan::QueuedRange{1, {0, 1}}, plan::QueuedRange{0, {0, 2}}));
   EXPECT_DOUBLE_EQ(channel_free.value(), 5.25);
 }
 
 TEST(FusionPlanner, MergedQueuesStartFromTheGivenChannelTime) {
   const CostModel costs = affine_costs(2, 1, 1);
-  const std::vector<FusionQueue> queues = {{items_of({{0, 1}, {3, 1}}), rule_of(Fusion::kNone)},
-                                           {{}, rule_of(Fusion::kNone)}};
+  const std::vector<plan::FusionQueue> queues = {
+      {items_of({{0, 1}, {3, 1}}), rule_of(Fusion::kNone)}, {{}, rule_of(Fusion::kNone)}};
   // Not before 10: 10 to 12, 12 to 14.
   Seconds channel_free{10};
-  EXPECT_EQ(merge_queues(queues, costs, channel_free).size(), 2U);
+  EXPECT_EQ(plan::merge_queues(queues, costs, channel_free).size(), 2U);
   EXPECT_DOUBLE_EQ(channel_free.value(), 14);
 }
 
@@ -262,9 +269,9 @@ TEST(FusionPlanner, FinishTimeSlowsComputationWhileTheChannelIsBusy) {
 }
 
 // Consecutive, complete, and within one route each.
-bool is_partition(const Partition& messages, const std::vector<FusionItem>& items) {
+bool is_partition(const Partition& messages, const std::vector<plan::FusionItem>& items) {
   std::size_t next = 0;
-  for (const MessageRange& range : messages) {
+  for (const plan::MessageRange& range : messages) {
     if (range.begin != next || range.end <= range.begin || range.end > items.size()) return false;
     for (std::size_t i = range.begin; i < range.end; ++i) {
       if (!(items[i].route == items[range.begin].route)) return false;
@@ -284,7 +291,7 @@ TEST_P(FusionPlannerRandom, OptimalEqualsExhaustiveSearch) {
   for (int i = 0; i < kCases; ++i) {
     const FusionCase c = support::random_fusion_case(random, GetParam(), 1, 10);
     const Partition optimal =
-        fuse(c.items, rule_of(Fusion::kOptimal), c.costs, Seconds(c.channel_free));
+        plan::fuse(c.items, rule_of(Fusion::kOptimal), c.costs, Seconds(c.channel_free));
     ASSERT_TRUE(is_partition(optimal, c.items)) << "case " << i;
     const PartitionCost found = evaluate(c.items, optimal, c.costs, c.channel_free);
     const PartitionCost best = support::best_partition(c.items, c.costs, c.channel_free);
@@ -299,7 +306,7 @@ TEST_P(FusionPlannerRandom, OptimalEqualsPlainDynamicProgramOnManyItems) {
   for (int i = 0; i < 60; ++i) {
     const FusionCase c = support::random_fusion_case(random, GetParam(), 60, 150);
     const Partition optimal =
-        fuse(c.items, rule_of(Fusion::kOptimal), c.costs, Seconds(c.channel_free));
+        plan::fuse(c.items, rule_of(Fusion::kOptimal), c.costs, Seconds(c.channel_free));
     ASSERT_TRUE(is_partition(optimal, c.items)) << "case " << i;
     // Ends are up to some thousand seconds.
     ASSERT_NEAR(evaluate(c.items, optimal, c.costs, c.channel_free).end,
@@ -313,11 +320,11 @@ TEST_P(FusionPlannerRandom, OtherRulesAreNeverBetterThanOptimal) {
   for (int i = 0; i < kCases; ++i) {
     const FusionCase c = support::random_fusion_case(random, GetParam(), 1, 10);
     const Seconds channel_free(c.channel_free);
-    const Partition optimal = fuse(c.items, rule_of(Fusion::kOptimal), c.costs, channel_free);
+    const Partition optimal = plan::fuse(c.items, rule_of(Fusion::kOptimal), c.costs, channel_free);
     const double best = evaluate(c.items, optimal, c.costs, c.channel_free).end;
     for (const Fusion fusion :
          {Fusion::kNone, Fusion::kBucket, Fusion::kThreshold, Fusion::kGreedy}) {
-      const Partition other = fuse(c.items, rule_of(fusion, 60), c.costs, channel_free);
+      const Partition other = plan::fuse(c.items, rule_of(fusion, 60), c.costs, channel_free);
       ASSERT_TRUE(is_partition(other, c.items)) << "case " << i;
       ASSERT_GE(evaluate(c.items, other, c.costs, c.channel_free).end, best - kTolerance)
           << "case " << i << ", " << name_of(fusion_names(), fusion);
@@ -330,7 +337,7 @@ TEST_P(FusionPlannerRandom, FinishTimeEqualsWalkingAlongTheChannel) {
   for (int i = 0; i < kCases / 10; ++i) {
     const FusionCase c = support::random_fusion_case(random, GetParam(), 1, 10);
     for (const Partition& messages : support::all_partitions(c.items)) {
-      ASSERT_NEAR(finish_time(c.items, messages, c.costs, Seconds(c.channel_free)).value(),
+      ASSERT_NEAR(plan::finish_time(c.items, messages, c.costs, Seconds(c.channel_free)).value(),
                   evaluate(c.items, messages, c.costs, c.channel_free).end, kTolerance)
           << "case " << i;
     }

@@ -25,14 +25,14 @@ using ::testing::IsEmpty;
 constexpr auto kAll = std::nullopt;
 using Owner = std::optional<int>;
 
-std::vector<PlacementItem> items_of(const std::vector<double>& weights) {
-  std::vector<PlacementItem> items;
+std::vector<plan::PlacementItem> items_of(const std::vector<double>& weights) {
+  std::vector<plan::PlacementItem> items;
   for (const double weight : weights) items.push_back({weight, false});
   return items;
 }
 
-Owners owners_of(const std::vector<FactorPlacement>& factors) {
-  Owners owners;
+plan::Owners owners_of(const std::vector<FactorPlacement>& factors) {
+  plan::Owners owners;
   for (const FactorPlacement& factor : factors) owners.push_back(factor.owner);
   return owners;
 }
@@ -43,22 +43,22 @@ Owners owners_of(const std::vector<FactorPlacement>& factors) {
 // broadcast 42.5  25    34    25    38    23    30.5  27.5
 // CTs by dimension onto three workers: 9 to 0, 8 to 1, 7 to 2; loads 9, 8, 7, so 6 to 2.
 const std::vector<double> kDims = {9, 4, 7, 4, 8, 3, 6, 5};
-const Owners kByHand = {0, kAll, 2, kAll, 1, kAll, 2, kAll};
+const plan::Owners kByHand = {0, kAll, 2, kAll, 1, kAll, 2, kAll};
 
 ModelSpec four_layers() { return tiny_model({{9, 4}, {7, 4}, {8, 3}, {6, 5}}); }
 CostModel square_costs(int world) { return affine_costs(world, 20, 0.5, PowerInverse{1, 2}); }
 
 TEST(PlacementPlanner, AlgorithmOneByHandOnThreeWorkers) {
-  std::vector<PlacementItem> items;
+  std::vector<plan::PlacementItem> items;
   for (const double dim : kDims) items.push_back({dim, dim <= 5});
-  EXPECT_EQ(place_heaviest_first(items, 3), kByHand);
+  EXPECT_EQ(plan::place_heaviest_first(items, 3), kByHand);
 }
 
 TEST(PlacementPlanner, AlgorithmOneByHandThroughFactorPlacement) {
   const ModelSpec model = four_layers();
   const CostModel costs = square_costs(3);
   const auto factors =
-      place_factors(model, layer_costs(model, costs), costs, preset("spd-kfac"), {});
+      plan::place_factors(model, layer_costs(model, costs), costs, preset("spd-kfac"), {});
   EXPECT_EQ(owners_of(factors), kByHand);
   for (std::size_t i = 0; i < factors.size(); ++i) {
     EXPECT_EQ(factors[i].layer, static_cast<int>(i / 2));
@@ -86,7 +86,7 @@ TEST(PlacementPlanner, InvertsOnEveryWorkerOnlyWhenThatIsStrictlyCheaper) {
 
 TEST(PlacementPlanner, GivenDimensionOverridesTheCostRule) {
   // By cost 9, 7, 8 and 6 have owners; below 8 everywhere leaves 9 and 8.
-  const Owners below_eight = {0, kAll, kAll, kAll, 1, kAll, kAll, kAll};
+  const plan::Owners below_eight = {0, kAll, kAll, kAll, 1, kAll, kAll, kAll};
   PlanOptions options = preset("spd-kfac");
   options.nct_below = 8;
   EXPECT_EQ(owners_of(make_plan(four_layers(), square_costs(3), 3, options).placements),
@@ -98,36 +98,36 @@ TEST(PlacementPlanner, GivenDimensionOverridesTheCostRule) {
   // The options' dimension is stronger than the cluster's: below 9 leaves only 9.
   options.nct_below = 9;
   EXPECT_EQ(owners_of(make_plan(four_layers(), costs, 3, options).placements),
-            (Owners{0, kAll, kAll, kAll, kAll, kAll, kAll, kAll}));
+            (plan::Owners{0, kAll, kAll, kAll, kAll, kAll, kAll, kAll}));
 }
 
 TEST(PlacementPlanner, OneWorkerOwnsEverything) {
-  EXPECT_THAT(place_heaviest_first(items_of({3, 1, 2}), 1), Each(Owner(0)));
-  EXPECT_THAT(place_sequential(3, 1), Each(Owner(0)));
-  EXPECT_THAT(place_blocks(items_of({3, 1, 2}), 1, 1), Each(Owner(0)));
+  EXPECT_THAT(plan::place_heaviest_first(items_of({3, 1, 2}), 1), Each(Owner(0)));
+  EXPECT_THAT(plan::place_sequential(3, 1), Each(Owner(0)));
+  EXPECT_THAT(plan::place_blocks(items_of({3, 1, 2}), 1, 1), Each(Owner(0)));
 }
 
 TEST(PlacementPlanner, WorkersWithoutTensorsStayIdle) {
-  EXPECT_THAT(place_heaviest_first(items_of({1, 2}), 5), ElementsAre(Owner(1), Owner(0)));
-  EXPECT_THAT(place_sequential(2, 5), ElementsAre(Owner(0), Owner(1)));
+  EXPECT_THAT(plan::place_heaviest_first(items_of({1, 2}), 5), ElementsAre(Owner(1), Owner(0)));
+  EXPECT_THAT(plan::place_sequential(2, 5), ElementsAre(Owner(0), Owner(1)));
   // Two blocks: block b goes to b·5/2, that is 0 and 2.
-  EXPECT_THAT(place_blocks(items_of({1, 2}), 5, 2), ElementsAre(Owner(0), Owner(2)));
+  EXPECT_THAT(plan::place_blocks(items_of({1, 2}), 5, 2), ElementsAre(Owner(0), Owner(2)));
 }
 
 TEST(PlacementPlanner, NothingToPlaceGivesNoOwners) {
-  EXPECT_THAT(place_heaviest_first({}, 3), IsEmpty());
-  EXPECT_THAT(place_sequential(0, 3), IsEmpty());
-  EXPECT_THAT(place_blocks({}, 3, 3), IsEmpty());
+  EXPECT_THAT(plan::place_heaviest_first({}, 3), IsEmpty());
+  EXPECT_THAT(plan::place_sequential(0, 3), IsEmpty());
+  EXPECT_THAT(plan::place_blocks({}, 3, 3), IsEmpty());
 }
 
 TEST(PlacementPlanner, ReplicatedItemsHaveNoOwner) {
-  const std::vector<PlacementItem> items(4, PlacementItem{5, true});
-  EXPECT_THAT(place_heaviest_first(items, 3), Each(Owner(kAll)));
-  EXPECT_THAT(place_blocks(items, 3, 3), Each(Owner(kAll)));
+  const std::vector<plan::PlacementItem> items(4, plan::PlacementItem{5, true});
+  EXPECT_THAT(plan::place_heaviest_first(items, 3), Each(Owner(kAll)));
+  EXPECT_THAT(plan::place_blocks(items, 3, 3), Each(Owner(kAll)));
 }
 
 TEST(PlacementPlanner, EqualWeightsGoInInputOrderToTheLowestRank) {
-  EXPECT_THAT(place_heaviest_first(items_of({4, 4, 4, 4, 4}), 3),
+  EXPECT_THAT(plan::place_heaviest_first(items_of({4, 4, 4, 4, 4}), 3),
               ElementsAre(Owner(0), Owner(1), Owner(2), Owner(0), Owner(1)));
 }
 
@@ -151,7 +151,7 @@ TEST(PlacementPlanner, BalancingByDimensionSquareAndTimeDiffer) {
 }
 
 TEST(PlacementPlanner, SequentialDealsTensorsInTurnAndReplicatesNothing) {
-  EXPECT_THAT(place_sequential(5, 3),
+  EXPECT_THAT(plan::place_sequential(5, 3),
               ElementsAre(Owner(0), Owner(1), Owner(2), Owner(0), Owner(1)));
   const Plan plan = make_plan(four_layers(), square_costs(3), 3, preset("mpd-kfac"));
   EXPECT_THAT(owners_of(plan.placements), ElementsAre(Owner(0), Owner(1), Owner(2), Owner(0),
@@ -171,7 +171,7 @@ TEST(PlacementPlanner, HeaviestFirstStaysWithinGrahamsBound) {
     const int world = static_cast<int>(random.integer(1, 4));
     std::vector<double> weights;
     for (std::int64_t n = random.integer(1, 7); n > 0; --n) weights.push_back(random.real(0.1, 10));
-    const Owners owners = place_heaviest_first(items_of(weights), world);
+    const plan::Owners owners = plan::place_heaviest_first(items_of(weights), world);
     std::vector<double> loads(static_cast<std::size_t>(world), 0);
     for (std::size_t item = 0; item < weights.size(); ++item) {
       ASSERT_TRUE(owners[item].has_value());
@@ -186,28 +186,29 @@ TEST(PlacementPlanner, HeaviestFirstStaysWithinGrahamsBound) {
 TEST(PlacementPlanner, ReplicatedItemsDoNotChangeWhoOwnsTheRest) {
   Random random(815);
   for (int i = 0; i < 300; ++i) {
-    std::vector<PlacementItem> all;
-    std::vector<PlacementItem> owned;
+    std::vector<plan::PlacementItem> all;
+    std::vector<plan::PlacementItem> owned;
     for (std::int64_t n = random.integer(0, 12); n > 0; --n) {
       all.push_back({static_cast<double>(random.integer(1, 9)), random.coin()});
       if (!all.back().replicate) owned.push_back(all.back());
     }
-    Owners with = place_heaviest_first(all, 3);
+    plan::Owners with = plan::place_heaviest_first(all, 3);
     std::erase(with, Owner(kAll));
-    ASSERT_EQ(with, place_heaviest_first(owned, 3)) << "case " << i;
+    ASSERT_EQ(with, plan::place_heaviest_first(owned, 3)) << "case " << i;
   }
 }
 
 TEST(PlacementPlanner, BlocksByHand) {
   // In three blocks 5 | 1 3 | 4; the other two cuts have a block 5 1 or 3 4, heavier than 5.
   // Six workers: blocks 0, 1, 2 go to 0, 2, 4.
-  EXPECT_THAT(place_blocks(items_of({5, 1, 3, 4}), 6, 3),
+  EXPECT_THAT(plan::place_blocks(items_of({5, 1, 3, 4}), 6, 3),
               ElementsAre(Owner(0), Owner(2), Owner(2), Owner(4)));
 }
 
 TEST(PlacementPlanner, ReplicatedItemEndsNoBlock) {
-  const std::vector<PlacementItem> items = {{2, false}, {100, true}, {2, false}, {4, false}};
-  EXPECT_THAT(place_blocks(items, 2, 2), ElementsAre(Owner(0), Owner(kAll), Owner(0), Owner(1)));
+  const std::vector<plan::PlacementItem> items = {{2, false}, {100, true}, {2, false}, {4, false}};
+  EXPECT_THAT(plan::place_blocks(items, 2, 2),
+              ElementsAre(Owner(0), Owner(kAll), Owner(0), Owner(1)));
 }
 
 TEST(PlacementPlanner, BlocksAreConsecutiveAndTheHeaviestIsAsLightAsPossible) {
@@ -215,7 +216,7 @@ TEST(PlacementPlanner, BlocksAreConsecutiveAndTheHeaviestIsAsLightAsPossible) {
   for (int i = 0; i < 2000; ++i) {
     const int world = static_cast<int>(random.integer(1, 12));
     const int blocks = static_cast<int>(random.integer(1, world));
-    std::vector<PlacementItem> items;
+    std::vector<plan::PlacementItem> items;
     std::vector<double> owned;
     for (std::int64_t n = random.integer(1, 9); n > 0; --n) {
       const double weight =
@@ -223,7 +224,7 @@ TEST(PlacementPlanner, BlocksAreConsecutiveAndTheHeaviestIsAsLightAsPossible) {
       items.push_back({weight, random.integer(0, 4) == 0});
       if (!items.back().replicate) owned.push_back(weight);
     }
-    const Owners owners = place_blocks(items, world, blocks);
+    const plan::Owners owners = plan::place_blocks(items, world, blocks);
     ASSERT_EQ(owners.size(), items.size());
     std::vector<int> order;     // distinct owners as they come
     std::vector<double> loads;  // of their blocks

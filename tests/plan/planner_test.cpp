@@ -381,16 +381,16 @@ TEST(MakePlan, DiagonalMeansTravelWhereNobodyHoldsBothFactors) {
   }
 }
 
-ComputeStream stream_of_three_layers(TaskOrder order, FactorSchedule schedule) {
+plan::ComputeStream stream_of_three_layers(TaskOrder order, FactorSchedule schedule) {
   const ModelSpec model = three_equal_layers();
   CostModel costs = affine_costs(2, 1, 1);
   costs.task_order = order;
-  return compute_stream(model, layer_costs(model, costs), costs, schedule, true);
+  return plan::compute_stream(model, layer_costs(model, costs), costs, schedule, true);
 }
 
-std::vector<double> ends_of(const ComputeStream& stream) {
+std::vector<double> ends_of(const plan::ComputeStream& stream) {
   std::vector<double> ends;
-  for (const Seconds end : end_times(stream)) ends.push_back(end.value());
+  for (const Seconds end : plan::end_times(stream)) ends.push_back(end.value());
   return ends;
 }
 

@@ -39,7 +39,7 @@ CostModel lab(int world) {
 TEST(PlanText, NamesOwnersTheirWorkAndTheirFactors) {
   const Plan plan = make_plan(two_layers(), lab(2), 2, preset("spd-kfac"));
   // Four factors of 0.5 s on two workers: A0, A1 on rank 0 and G0, G1 on rank 1, one second each.
-  const std::string text = plan_text(plan, two_layers(), lab(2), false);
+  const std::string text = report::plan_text(plan, two_layers(), lab(2), false);
   EXPECT_THAT(text, HasSubstr("4 owned by 2 of 2 workers; owners send inverses"));
   EXPECT_THAT(text, ::testing::ContainsRegex("0 +1000.0 .*A0\\(2\\) A1\\(2\\)"));
   EXPECT_THAT(text, ::testing::ContainsRegex("1 +1000.0 .*G0\\(2\\) G1\\(2\\)"));
@@ -48,7 +48,7 @@ TEST(PlanText, NamesOwnersTheirWorkAndTheirFactors) {
 
 TEST(PlanSummary, HasNumbersAndNoNames) {
   const Plan plan = make_plan(two_layers(), lab(2), 2, preset("spd-kfac"));
-  const std::string text = plan_summary(plan, two_layers(), lab(2));
+  const std::string text = report::plan_summary(plan, two_layers(), lab(2));
   EXPECT_THAT(text, HasSubstr(plan.digest()));
   EXPECT_THAT(text, HasSubstr("factors: 4\n  4 owned by 2 of 2 workers; owners send inverses\n"));
   EXPECT_THAT(text, Not(HasSubstr("A0")));
@@ -56,17 +56,17 @@ TEST(PlanSummary, HasNumbersAndNoNames) {
 
 TEST(PlanText, GroupsMessagesByKindUnlessFull) {
   const Plan plan = make_plan(two_layers(), lab(2), 2, preset("lw-none"));
-  const std::string summary = plan_text(plan, two_layers(), lab(2), false);
+  const std::string summary = report::plan_text(plan, two_layers(), lab(2), false);
   EXPECT_THAT(summary, HasSubstr("factor_a    2  0 | 1\n"));
   EXPECT_THAT(summary, HasSubstr("factor_g    2  1 | 0\n"));
-  const std::string full = plan_text(plan, two_layers(), lab(2), true);
+  const std::string full = report::plan_text(plan, two_layers(), lab(2), true);
   EXPECT_THAT(full, Not(HasSubstr(" | ")));
   EXPECT_THAT(full, ::testing::ContainsRegex("0  factor_a  all_reduce"));
 }
 
 TEST(PlanText, SaysThatNothingTravelsOnOneWorker) {
   const Plan plan = make_plan(two_layers(), lab(1), 1, preset("kfac"));
-  const std::string text = plan_text(plan, two_layers(), lab(1), false);
+  const std::string text = report::plan_text(plan, two_layers(), lab(1), false);
   EXPECT_THAT(text, HasSubstr("messages: none"));
   EXPECT_THAT(text, HasSubstr("every worker inverts 4: 2000.0 ms"));
 }
@@ -78,8 +78,9 @@ TEST(PlanText, SummarisesManyOwners) {
     model.layers.back().name = "more" + std::to_string(i);
   }
   const Plan plan = make_plan(model, lab(64), 64, preset("spd-kfac"));
-  EXPECT_THAT(plan_text(plan, model, lab(64), false), HasSubstr("and 52 more owners; --full"));
-  EXPECT_THAT(plan_text(plan, model, lab(64), true), Not(HasSubstr("more owners")));
+  EXPECT_THAT(report::plan_text(plan, model, lab(64), false),
+              HasSubstr("and 52 more owners; --full"));
+  EXPECT_THAT(report::plan_text(plan, model, lab(64), true), Not(HasSubstr("more owners")));
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ Prediction prediction(const std::string& algorithm, double iteration, int world 
 }
 
 TEST(Prediction, JsonHasTheDocumentedFields) {
-  const Json json = to_json(prediction("spd-kfac", 2));
+  const Json json = report::to_json(prediction("spd-kfac", 2));
   EXPECT_EQ(json["format"], "spdkfac.prediction/1");
   EXPECT_EQ(json["algorithm"], "spd-kfac");
   EXPECT_EQ(json["world"], 4);
@@ -44,11 +44,11 @@ TEST(Prediction, JsonHasTheDocumentedFields) {
 }
 
 TEST(Prediction, JsonRoundTripKeepsWhatItHolds) {
-  const Json json = to_json(prediction("spd-kfac", 2));
-  EXPECT_EQ(to_json(parse_prediction(json, "file")), json);
+  const Json json = report::to_json(prediction("spd-kfac", 2));
+  EXPECT_EQ(report::to_json(report::parse_prediction(json, "file")), json);
   Json wrong = json;
   wrong["breakdown"]["ff_bp"] = -1;
-  EXPECT_THAT(support::config_error([&] { parse_prediction(wrong, "file"); }),
+  EXPECT_THAT(support::config_error([&] { report::parse_prediction(wrong, "file"); }),
               HasSubstr("file: breakdown.ff_bp"));
 }
 
@@ -56,24 +56,25 @@ TEST(Prediction, ComparisonGivesSpeedupsOverTheBaselines) {
   const std::vector<Prediction> list = {prediction("d-kfac", 3), prediction("mpd-kfac", 2),
                                         prediction("spd-kfac", 1.5)};
   // 3 / 1.5 = 2.00 over d-kfac, 2 / 1.5 = 1.33 over mpd-kfac.
-  EXPECT_THAT(comparison_text(list), ::testing::ContainsRegex("spd-kfac +1500.0 +2.00 +1.33 "));
+  EXPECT_THAT(report::comparison_text(list),
+              ::testing::ContainsRegex("spd-kfac +1500.0 +2.00 +1.33 "));
 }
 
 TEST(Prediction, ComparisonWithoutABaselineSaysSo) {
   const std::vector<Prediction> list = {prediction("spd-kfac", 1)};
-  EXPECT_THAT(comparison_text(list), ::testing::ContainsRegex("spd-kfac +1000.0 +- +- "));
+  EXPECT_THAT(report::comparison_text(list), ::testing::ContainsRegex("spd-kfac +1000.0 +- +- "));
 }
 
 TEST(Prediction, CsvHasOneLineForEach) {
   const std::vector<Prediction> list = {prediction("d-kfac", 1), prediction("auto", 0.5)};
-  const std::string csv = comparison_csv(list);
+  const std::string csv = report::comparison_csv(list);
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3);
   EXPECT_THAT(csv, HasSubstr("\ntiny,2,lab,4,auto,0.5,0.375,0,0,0.125,0,0,0,3000000,0.125,0.02,"
                              "0.01\n"));
 }
 
 TEST(Prediction, DescriptionShowsPartsTrafficAndLoads) {
-  const std::string text = describe(prediction("spd-kfac", 1));
+  const std::string text = report::describe(prediction("spd-kfac", 1));
   EXPECT_THAT(text, HasSubstr("tiny, batch 2, on 4 workers of lab\n"));
   EXPECT_THAT(text, ::testing::ContainsRegex("FF&BP +750.0 +75.0 "));
   EXPECT_THAT(text, HasSubstr("sends 3.0 MB"));
@@ -85,15 +86,15 @@ TEST(Prediction, DescriptionShowsPartsTrafficAndLoads) {
 TEST(Prediction, ScalingTableHasAColumnForEachAlgorithm) {
   const std::vector<Prediction> list = {prediction("sgd", 0.1, 1), prediction("auto", 0.5, 1),
                                         prediction("sgd", 0.2, 2), prediction("auto", 1, 2)};
-  const std::string text = scaling_text(list);
+  const std::string text = report::scaling_text(list);
   // Images per second of the best K-FAC: batch 2 on 1 worker in 0.5 s = 4; on 2 in 1 s = 4.
   EXPECT_THAT(text, ::testing::ContainsRegex("1 +100.0 +500.0 +4\n"));
   EXPECT_THAT(text, ::testing::ContainsRegex("2 +200.0 +1000.0 +4\n"));
 }
 
 TEST(Prediction, NothingToShowIsEmpty) {
-  EXPECT_EQ(comparison_text({}), "");
-  EXPECT_EQ(scaling_text({}), "");
+  EXPECT_EQ(report::comparison_text({}), "");
+  EXPECT_EQ(report::scaling_text({}), "");
 }
 
 }  // namespace

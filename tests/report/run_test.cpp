@@ -25,8 +25,8 @@ IterationResult measured(const std::vector<double>& samples, double median) {
   return times;
 }
 
-Run run_of(const std::string& algorithm, const std::string& label) {
-  Run run;
+report::Run run_of(const std::string& algorithm, const std::string& label) {
+  report::Run run;
   run.model = "tiny";
   run.world = 4;
   run.algorithm = algorithm;
@@ -35,12 +35,12 @@ Run run_of(const std::string& algorithm, const std::string& label) {
 }
 
 TEST(RunJson, HasWhatThereIs) {
-  spdkfac::Run run = run_of("spd-kfac", "SPD-KFAC");
+  spdkfac::report::Run run = run_of("spd-kfac", "SPD-KFAC");
   run.forecast = simulated(0.5);
   run.forecast->inverse_load = {Seconds(0.1), Seconds(0.2)};
   run.owners = {{.layer = 3, .side = FactorSide::kG, .dim = 64, .owner = 1},
                 {.layer = 4, .side = FactorSide::kA, .dim = 8, .owner = std::nullopt}};
-  const Json json = runs_json(std::span(&run, 1)).at(0);
+  const Json json = report::runs_json(std::span(&run, 1)).at(0);
   EXPECT_TRUE(json.at("paper").is_null());
   EXPECT_TRUE(json.at("measured").is_null());
   EXPECT_TRUE(json.at("replay").is_null());
@@ -53,10 +53,10 @@ TEST(RunJson, HasWhatThereIs) {
 }
 
 TEST(RunJson, OfMeasuredTimesHasSamplesAndTheirInterval) {
-  spdkfac::Run run = run_of("d-kfac", "D-KFAC");
+  spdkfac::report::Run run = run_of("d-kfac", "D-KFAC");
   run.paper = Seconds(0.8525);
   run.measured = measured({3, 1, 2}, 2);
-  const Json json = runs_json(std::span(&run, 1)).at(0);
+  const Json json = report::runs_json(std::span(&run, 1)).at(0);
   EXPECT_EQ(json.at("paper"), 0.8525);
   EXPECT_EQ(json.at("measured").at("samples"), Json({3, 1, 2}));
   EXPECT_EQ(json.at("measured").at("median"), 2);
@@ -66,9 +66,9 @@ TEST(RunJson, OfMeasuredTimesHasSamplesAndTheirInterval) {
 }
 
 // D-KFAC takes 2 s, SPD-KFAC 1 s in every step, MPD-KFAC now more and now less than D-KFAC.
-std::vector<Run> three() {
-  std::vector<Run> runs = {run_of("d-kfac", "D-KFAC"), run_of("mpd-kfac", "MPD-KFAC"),
-                           run_of("spd-kfac", "SPD-KFAC")};
+std::vector<report::Run> three() {
+  std::vector<report::Run> runs = {run_of("d-kfac", "D-KFAC"), run_of("mpd-kfac", "MPD-KFAC"),
+                                   run_of("spd-kfac", "SPD-KFAC")};
   runs[0].measured = measured({2, 2, 2, 2, 2, 2}, 2);
   runs[1].measured = measured({1.9, 2.1, 1.9, 2.1, 1.9, 2.1}, 2);
   runs[2].measured = measured({1, 1, 1, 1, 1, 1}, 1);
@@ -78,14 +78,14 @@ std::vector<Run> three() {
 }
 
 TEST(RunJson, NamesTheRunsThatSamplesCannotTellFromIt) {
-  const Json json = runs_json(three());
+  const Json json = report::runs_json(three());
   EXPECT_EQ(json.at(0).at("measured").at("alike"), Json({"MPD-KFAC"}));
   EXPECT_EQ(json.at(1).at("measured").at("alike"), Json({"D-KFAC"}));
   EXPECT_EQ(json.at(2).at("measured").at("alike"), Json::array());
 }
 
 TEST(TracesJson, HoldsTheFirstRanksOfWhatThereIs) {
-  spdkfac::Run run = run_of("d-kfac", "D-KFAC");
+  spdkfac::report::Run run = run_of("d-kfac", "D-KFAC");
   run.forecast = simulated(1);
   run.forecast->trace = Trace(10);
   const auto name = run.forecast->trace.intern("forward");
@@ -93,7 +93,7 @@ TEST(TracesJson, HoldsTheFirstRanksOfWhatThereIs) {
     run.forecast->trace.add(
         {rank, name, Lane::kCompute, Category::kForwardBackward, Seconds(0), Seconds(1)});
   }
-  const Json json = traces_json(run);
+  const Json json = report::traces_json(run);
   EXPECT_EQ(json.at("label"), "D-KFAC");
   EXPECT_EQ(json.at("forecast").size(), 8U);
   EXPECT_EQ(json.at("replay"), Json::array());
@@ -101,7 +101,7 @@ TEST(TracesJson, HoldsTheFirstRanksOfWhatThereIs) {
 }
 
 TEST(RunsText, SaysNoDifferenceWhereTheSamplesCannotTell) {
-  const std::string text = runs_text(RunTable::kIteration, three());
+  const std::string text = report::runs_text(report::RunTable::kIteration, three());
   EXPECT_THAT(text, HasSubstr("= 1.00"));  // MPD-KFAC against D-KFAC
   EXPECT_THAT(text, HasSubstr(" 2.00"));   // SPD-KFAC against both
   EXPECT_THAT(text, Not(HasSubstr("= 2.00")));
@@ -111,20 +111,22 @@ TEST(RunsText, SaysNoDifferenceWhereTheSamplesCannotTell) {
 }
 
 TEST(RunsText, OfEachExperimentShowsItsParts) {
-  const std::vector<spdkfac::Run> runs = three();
-  EXPECT_THAT(runs_text(RunTable::kBreakdown, runs), HasSubstr("Precondition"));
-  EXPECT_THAT(runs_text(RunTable::kPipelining, runs), HasSubstr("FactorComm"));
-  EXPECT_THAT(runs_text(RunTable::kPipelining, runs), Not(HasSubstr("InverseComp")));
-  EXPECT_THAT(runs_text(RunTable::kPlacement, runs), HasSubstr("InverseComm"));
-  EXPECT_THAT(runs_text(RunTable::kAblation, runs), HasSubstr("speed-up"));
-  EXPECT_THAT(runs_text(RunTable::kScaling, runs), HasSubstr("1000.0/1100.0/800.0"));
-  EXPECT_EQ(runs_text(RunTable::kIteration, {}), "nothing was run\n");
+  const std::vector<spdkfac::report::Run> runs = three();
+  EXPECT_THAT(report::runs_text(report::RunTable::kBreakdown, runs), HasSubstr("Precondition"));
+  EXPECT_THAT(report::runs_text(report::RunTable::kPipelining, runs), HasSubstr("FactorComm"));
+  EXPECT_THAT(report::runs_text(report::RunTable::kPipelining, runs),
+              Not(HasSubstr("InverseComp")));
+  EXPECT_THAT(report::runs_text(report::RunTable::kPlacement, runs), HasSubstr("InverseComm"));
+  EXPECT_THAT(report::runs_text(report::RunTable::kAblation, runs), HasSubstr("speed-up"));
+  EXPECT_THAT(report::runs_text(report::RunTable::kScaling, runs),
+              HasSubstr("1000.0/1100.0/800.0"));
+  EXPECT_EQ(report::runs_text(report::RunTable::kIteration, {}), "nothing was run\n");
 }
 
 TEST(Record, BeginsWithWhoMadeIt) {
-  RecordHead head;
+  report::RecordHead head;
   head.experiment = "scaling";
-  head.mode = RecordMode::kEmulated;
+  head.mode = report::RecordMode::kEmulated;
   head.note = "pretended";
   const Json record = to_json(head);
   EXPECT_EQ(record.at("format"), "spdkfac.record/1");

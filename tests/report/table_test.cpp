@@ -9,7 +9,7 @@ namespace spdkfac {
 namespace {
 
 TEST(Table, AlignsColumnsByCharactersNotBytes) {
-  Table table({{"name", Table::Align::kLeft}, {"µs"}});
+  report::Table table({{"name", report::Table::Align::kLeft}, {"µs"}});
   table.add_row({"α", "10"});
   table.add_row({"long name", "5"});
   EXPECT_EQ(table.text(),
@@ -20,32 +20,32 @@ TEST(Table, AlignsColumnsByCharactersNotBytes) {
 }
 
 TEST(Table, LeavesNoTrailingBlanks) {
-  Table table({{"a", Table::Align::kLeft}, {"b", Table::Align::kLeft}});
+  report::Table table({{"a", report::Table::Align::kLeft}, {"b", report::Table::Align::kLeft}});
   table.add_row({"x", ""});
   table.add_row({"x", "wide"});
   EXPECT_EQ(table.text(), "a  b\n─  ────\nx\nx  wide\n");
 }
 
 TEST(Table, QuotesCsvCellsThatNeedIt) {
-  Table table({{"a"}, {"b"}, {"c"}});
+  report::Table table({{"a"}, {"b"}, {"c"}});
   table.add_row({"plain", "with, comma", "say \"hi\"\nthere"});
   EXPECT_EQ(table.csv(), "a,b,c\nplain,\"with, comma\",\"say \"\"hi\"\"\nthere\"\n");
 }
 
 TEST(Table, RejectsARowOfTheWrongLength) {
-  Table table({{"a"}, {"b"}});
+  report::Table table({{"a"}, {"b"}});
   EXPECT_THROW(table.add_row({"only one"}), InternalError);
 }
 
 TEST(Bar, IsProportionalAndClamped) {
-  EXPECT_EQ(bar(0.5, 4), "██");
-  EXPECT_EQ(bar(0, 4), "");
-  EXPECT_EQ(bar(7, 3), "███");
-  EXPECT_EQ(bar(-1, 3), "");
+  EXPECT_EQ(report::bar(0.5, 4), "██");
+  EXPECT_EQ(report::bar(0, 4), "");
+  EXPECT_EQ(report::bar(7, 3), "███");
+  EXPECT_EQ(report::bar(-1, 3), "");
 }
 
 TEST(Table, DropsColumnsWithoutAnyCell) {
-  Table table({{"a"}, {"b"}, {"c"}, {"d"}});
+  report::Table table({{"a"}, {"b"}, {"c"}, {"d"}});
   table.add_row({"", "1", "", ""});
   table.add_row({"", "2", "", "x"});
   table.drop_empty_columns();

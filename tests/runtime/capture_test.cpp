@@ -19,15 +19,16 @@ using support::test_device;
 
 struct SeenCall {
   std::size_t layer = 0;
-  LayerUse use;
+  kfac::LayerUse use;
   at::Tensor input;
   at::Tensor output_gradient;
 };
 
-class RecordingSink : public CaptureSink, public std::enable_shared_from_this<RecordingSink> {
+class RecordingSink : public runtime::CaptureSink,
+                      public std::enable_shared_from_this<RecordingSink> {
  public:
   bool wants(std::size_t) override { return true; }
-  std::function<void(const at::Tensor&)> on_call(std::size_t layer, const LayerUse& use,
+  std::function<void(const at::Tensor&)> on_call(std::size_t layer, const kfac::LayerUse& use,
                                                  const at::Tensor& input,
                                                  const at::Tensor&) override {
     if (fail) throw std::runtime_error("refused by the sink");
@@ -71,7 +72,7 @@ struct Watched {
         capture(layers, sink) {}
   std::vector<TrackedLayer> layers;
   std::shared_ptr<RecordingSink> sink;
-  Capture capture;
+  runtime::Capture capture;
 };
 
 void expect_equal(const at::Tensor& actual, const at::Tensor& expected) {
@@ -101,7 +102,7 @@ TEST(Capture, SeesInputsAndOutputGradientsOfUnmodifiedModules) {
   ASSERT_EQ(calls.size(), 2);
   EXPECT_EQ(calls[0].layer, 0);
   EXPECT_EQ(calls[1].layer, 1);
-  EXPECT_EQ(calls[0].use.conv, (ConvGeometry{{3, 3}, {2, 2}, {1, 1}, {1, 1}, 1}));
+  EXPECT_EQ(calls[0].use.conv, (kfac::ConvGeometry{{3, 3}, {2, 2}, {1, 1}, {1, 1}, 1}));
   EXPECT_EQ(calls[0].use.examples, 5);
   EXPECT_EQ(calls[0].use.positions, 9);
   EXPECT_FALSE(calls[1].use.conv);
@@ -172,7 +173,8 @@ TEST(Capture, TakesGeometryFromTheOperatorNotFromTheModule) {
   Watched watched(*plain);
   const at::Tensor x = torch::randn({2, 4, 8, 9}, doubles());
   plain(x);
-  EXPECT_EQ(watched.sink->calls.at(0).use.conv, (ConvGeometry{{3, 2}, {1, 2}, {0, 0}, {2, 1}, 2}));
+  EXPECT_EQ(watched.sink->calls.at(0).use.conv,
+            (kfac::ConvGeometry{{3, 2}, {1, 2}, {0, 0}, {2, 1}, 2}));
 
   // Reflection pads beforehand: the operator sees the padded input and no padding.
   nn::Conv2d reflect(nn::Conv2dOptions(4, 2, 3).padding(1).padding_mode(torch::kReflect));
@@ -180,7 +182,7 @@ TEST(Capture, TakesGeometryFromTheOperatorNotFromTheModule) {
   Watched watched_reflect(*reflect);
   reflect(x);
   EXPECT_EQ(watched_reflect.sink->calls.at(0).use.conv,
-            (ConvGeometry{{3, 3}, {1, 1}, {0, 0}, {1, 1}, 1}));
+            (kfac::ConvGeometry{{3, 3}, {1, 1}, {0, 0}, {1, 1}, 1}));
   expect_equal(watched_reflect.sink->calls[0].input,
                F::pad(x, F::PadFuncOptions({1, 1, 1, 1}).mode(torch::kReflect)));
 }
@@ -200,7 +202,7 @@ TEST(Capture, SamePaddingOfAnEvenKernelShowsThePaddedInput) {
   Watched watched_odd(*odd);
   odd(x);
   EXPECT_EQ(watched_odd.sink->calls.at(0).use.conv,
-            (ConvGeometry{{3, 3}, {1, 1}, {2, 2}, {2, 2}, 1}));
+            (kfac::ConvGeometry{{3, 3}, {1, 1}, {2, 2}, {2, 2}, 1}));
 }
 
 TEST(Capture, AModuleUsedTwiceGivesEachCallItsOwnGradient) {

@@ -14,9 +14,9 @@ namespace {
 namespace nn = torch::nn;
 using support::expect_config_error;
 
-ModelSpec describe_model(const std::string& name, const ModelOptions& options = {}) {
-  const auto model = make_model(name, options);
-  const ModelInfo& info = model_info(name);
+ModelSpec describe_model(const std::string& name, const models::ModelOptions& options = {}) {
+  const auto model = models::make_model(name, options);
+  const models::ModelInfo& info = models::model_info(name);
   return describe(
       name, *model, [&](at::Tensor x) { return model->forward(std::move(x)); }, info.batch,
       info.input);

@@ -12,15 +12,16 @@
 namespace spdkfac::support {
 
 // A moment so many seconds after the start of the step.
-inline TimeMark at_second(double seconds) {
-  TimeMark mark;
-  mark.time +=
-      std::chrono::duration_cast<TimeMark::Clock::duration>(std::chrono::duration<double>(seconds));
+inline runtime::TimeMark at_second(double seconds) {
+  runtime::TimeMark mark;
+  mark.time += std::chrono::duration_cast<runtime::TimeMark::Clock::duration>(
+      std::chrono::duration<double>(seconds));
   return mark;
 }
 
-inline StepEvent step_event(StepPart part, std::vector<StepEvent::Share> shares, double begin,
-                            double end, const std::string& name = "") {
+inline runtime::StepEvent step_event(runtime::StepPart part,
+                                     std::vector<runtime::StepEvent::Share> shares, double begin,
+                                     double end, const std::string& name = "") {
   return {part, name, std::move(shares), at_second(begin), at_second(end)};
 }
 

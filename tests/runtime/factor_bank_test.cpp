@@ -10,7 +10,7 @@ namespace {
 
 using namespace support;  // NOLINT(google-build-using-namespace)
 
-constexpr FactorId kId{0, FactorSide::kA};
+constexpr runtime::FactorId kId{0, FactorSide::kA};
 
 TEST(FactorBank, AnAverageOfPackedSumsEqualsThatOfTheSumItself) {
   // Two ranks that hold the same: the sum of their triangles over two.
@@ -53,7 +53,7 @@ TEST(FactorBank, DeferredCallsYieldTheSameFactors) {
   LoneRank now;
   LoneRank later;
   const at::Tensor input = torch::randn({5, 3}, test_options(at::kDouble));
-  const LayerUse use = layer_use(input, std::nullopt, false);
+  const kfac::LayerUse use = kfac::layer_use(input, std::nullopt, false);
   now.bank.on_call(0, use, input, now.modules[0](input), false);
   later.bank.on_call(0, use, input, later.modules[0](input), true);
   EXPECT_FALSE(later.bank.state(0).factor(FactorSide::kA).summed);
@@ -91,13 +91,13 @@ TEST(FactorBank, ShowsAnObserverWhatItComputes) {
     rank.bank.invert_all({0});
   }
   const auto step = rank.recorder.finish(test_device());
-  std::map<StepPart, double> shares;
-  for (const StepEvent& event : step->parts) {
-    for (const StepEvent::Share& share : event.shares) shares[event.part] += share.part;
+  std::map<runtime::StepPart, double> shares;
+  for (const runtime::StepEvent& event : step->parts) {
+    for (const runtime::StepEvent::Share& share : event.shares) shares[event.part] += share.part;
   }
-  EXPECT_EQ(shares[StepPart::kFactor], 2);  // A and G
-  EXPECT_NEAR(shares[StepPart::kInverse], on_cuda() ? 1 : 2, 1e-9);
-  EXPECT_EQ(shares[StepPart::kAverage], 0);  // no layer's time has it
+  EXPECT_EQ(shares[runtime::StepPart::kFactor], 2);  // A and G
+  EXPECT_NEAR(shares[runtime::StepPart::kInverse], on_cuda() ? 1 : 2, 1e-9);
+  EXPECT_EQ(shares[runtime::StepPart::kAverage], 0);  // no layer's time has it
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ struct Inverting : LoneRank {
     launcher.reserve(step.buffer_elements(), test_options(at::kDouble));
     launcher.begin(&step, false);
     for (std::size_t i = 0; i < step.messages().size(); ++i) {
-      if (!is_means(step.messages()[i])) launcher.send(i);
+      if (!runtime::is_means(step.messages()[i])) launcher.send(i);
     }
     communicator.clear();
   }
@@ -57,9 +57,9 @@ struct Inverting : LoneRank {
     const at::Tensor factor = mean(side);
     return at::linalg_inv(factor + damping * torch::eye(factor.size(0), factor.options()));
   }
-  PlannedStep step;
-  MessageLauncher launcher;
-  InverseStage stage;
+  runtime::PlannedStep step;
+  runtime::MessageLauncher launcher;
+  runtime::InverseStage stage;
   std::vector<at::Tensor> inner;
 };
 

@@ -25,15 +25,16 @@ struct OneState {
   // The output must live as long as its graph is to count.
   std::pair<std::int64_t, at::Tensor> call(const at::Tensor& input, bool defer = false) {
     const at::Tensor output = module(input);
-    return {state.add_call(layer_use(input, std::nullopt, false), input, output, defer), output};
+    return {state.add_call(kfac::layer_use(input, std::nullopt, false), input, output, defer),
+            output};
   }
   void gradient(const at::Tensor& input, std::int64_t pass) {
-    state.add_gradient(layer_use(input, std::nullopt, false),
+    state.add_gradient(kfac::layer_use(input, std::nullopt, false),
                        torch::ones({input.size(0), 2}, test_options(at::kDouble)), pass, false);
   }
   KfacOptions options;
   torch::nn::Linear module;
-  LayerState state;
+  runtime::LayerState state;
 };
 
 TEST(LayerState, CallsBeforeAGradientCountTheirExamplesOnce) {

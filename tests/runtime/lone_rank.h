@@ -24,7 +24,7 @@ namespace spdkfac::support {
 // Two Linear layers without bias, 3 to 2 and 2 to 2 features, in double precision.
 struct LoneRank {
   explicit LoneRank(int rank = 0, int size = 2, const KfacOptions& given = {})
-      : communicator(std::make_shared<MirroredPeers>(rank, size)),
+      : communicator(std::make_shared<comm::MirroredPeers>(rank, size)),
         options(given),
         modules(make_modules()),
         layers(make_layers(modules)),
@@ -57,7 +57,7 @@ struct LoneRank {
     const at::Tensor input =
         torch::randn({examples, modules[layer]->weight.size(1)}, test_options(at::kDouble));
     const at::Tensor output = modules[layer](input);
-    const LayerUse use = layer_use(input, std::nullopt, false);
+    const kfac::LayerUse use = kfac::layer_use(input, std::nullopt, false);
     const std::int64_t pass = bank.on_call(layer, use, input, output, false);
     at::Tensor gradient;
     output.register_hook([&](const at::Tensor& one) { gradient = one; });
@@ -78,16 +78,16 @@ struct LoneRank {
     return names;
   }
 
-  LoggedCommunicator communicator;
+  comm::LoggedCommunicator communicator;
   KfacOptions options;
   std::vector<torch::nn::Linear> modules;
   std::vector<TrackedLayer> layers;
   ModelSpec model;
-  LayerOrder order;
-  Incidents incidents;
-  StepRecorder recorder;
-  FactorBank bank;
-  LayerGradients gradients;
+  runtime::LayerOrder order;
+  runtime::Incidents incidents;
+  runtime::StepRecorder recorder;
+  runtime::FactorBank bank;
+  runtime::LayerGradients gradients;
 };
 
 // A plan of that model: each message's members, all-reduced.

@@ -40,8 +40,8 @@ struct Launching : LoneRank {
     add(layer, FactorSide::kG);
     launcher.gradient_finished(layer, 0);
   }
-  PlannedStep step;
-  MessageLauncher launcher;
+  runtime::PlannedStep step;
+  runtime::MessageLauncher launcher;
 };
 
 Plan layer_by_layer(const std::string& algorithm = "spd-kfac") {
@@ -67,7 +67,7 @@ TEST(MessageLauncher, SendsInThePlansOrderWhateverIsReadyFirst) {
 
 TEST(MessageLauncher, SendsNothingBeforeItHasAPlan) {
   LoneRank rank;
-  MessageLauncher launcher(rank.communicator, rank.bank, rank.gradients, rank.recorder);
+  runtime::MessageLauncher launcher(rank.communicator, rank.bank, rank.gradients, rank.recorder);
   launcher.begin(nullptr, false);
   rank.run(0);
   launcher.factor_added({0, FactorSide::kA});
@@ -79,8 +79,8 @@ TEST(MessageLauncher, SendsNothingBeforeItHasAPlan) {
 
 TEST(MessageLauncher, FollowsAPlanThatIsMadeInTheMiddleOfAStep) {
   LoneRank rank;
-  const PlannedStep step(layer_by_layer(), rank.model, rank.order);
-  MessageLauncher launcher(rank.communicator, rank.bank, rank.gradients, rank.recorder);
+  const runtime::PlannedStep step(layer_by_layer(), rank.model, rank.order);
+  runtime::MessageLauncher launcher(rank.communicator, rank.bank, rank.gradients, rank.recorder);
   launcher.reserve(step.buffer_elements(), test_options(at::kDouble));
   launcher.begin(nullptr, false);
   rank.run(0);
@@ -96,7 +96,7 @@ TEST(MessageLauncher, PacksFactorsAndCopiesGradients) {
   for (std::size_t message = 0; message < 5; ++message) rank.launcher.send(message);
   // Sums of two ranks that hold the same.
   const at::Tensor sum = rank.bank.state(0).factor(FactorSide::kA).sum[0];
-  const double per_example = example_scale(Convention::kKfc, FactorSide::kA, 4);
+  const double per_example = kfac::example_scale(Convention::kKfc, FactorSide::kA, 4);
   EXPECT_TRUE(torch::allclose(rank.launcher.slot(kA0), upper_triangle(sum) * (2 * per_example)));
   EXPECT_TRUE(torch::equal(rank.launcher.slot(kGradient0),
                            rank.modules[0]->weight.grad().reshape({-1}) * 2));
@@ -198,7 +198,7 @@ TEST(MessageLauncher, ShowsWhatItSentToAnObserver) {
   EXPECT_EQ(step->messages[2].name, "all_reduce mixed 1..1");
   EXPECT_EQ(step->messages[2].elements, 3 + 4);
   EXPECT_EQ(step->messages[2].category, Category::kGradientComm);  // the greater part
-  EXPECT_EQ(step->parts.back().part, StepPart::kWait);
+  EXPECT_EQ(step->parts.back().part, runtime::StepPart::kWait);
 }
 
 }  // namespace

@@ -21,12 +21,12 @@ CostModel two_rank_costs() {
   return costs;
 }
 
-CallLog calls_of(const LoneRank& rank, const std::vector<std::size_t>& order) {
-  CallLog calls(rank.layers.size());
+runtime::CallLog calls_of(const LoneRank& rank, const std::vector<std::size_t>& order) {
+  runtime::CallLog calls(rank.layers.size());
   for (const std::size_t layer : order) {
     const at::Tensor input =
         at::zeros({4, rank.layers[layer].weight.size(1)}, test_options(at::kDouble));
-    calls.add(layer, layer_use(input, std::nullopt, false));
+    calls.add(layer, kfac::layer_use(input, std::nullopt, false));
   }
   return calls;
 }
@@ -39,9 +39,9 @@ std::set<StepKind> kinds_made(std::int64_t factor_interval, std::int64_t inverse
   LoneRank rank;
   Distribution distribution;
   distribution.communicator = make_local_communicator();
-  RunPlans plans(distribution,
-                 {.factor_interval = factor_interval, .inverse_interval = inverse_interval},
-                 test_device(), make_logger({}));
+  runtime::RunPlans plans(
+      distribution, {.factor_interval = factor_interval, .inverse_interval = inverse_interval},
+      test_device(), make_logger({}));
   plans.make_first(rank.layers, calls_of(rank, {0, 1}), weights_of(rank));
   std::set<StepKind> kinds;
   for (const auto& [kind, plan] : plans.followed()) kinds.insert(kind);
@@ -52,7 +52,7 @@ TEST(RunPlans, OneRankHasAPlanWithoutMessagesAndOwners) {
   LoneRank rank;
   Distribution distribution;
   distribution.communicator = make_local_communicator();
-  RunPlans plans(distribution, {}, test_device(), make_logger({}));
+  runtime::RunPlans plans(distribution, {}, test_device(), make_logger({}));
   EXPECT_FALSE(plans.plan(StepKind::kFull).has_value());
   plans.make_first(rank.layers, calls_of(rank, {1, 0}), weights_of(rank));
   const Plan plan = plans.plan(StepKind::kFull).value();
@@ -71,11 +71,12 @@ TEST(RunPlans, OneRankHasAPlanWithoutMessagesAndOwners) {
 TEST(RunPlans, OneRankMayHaveGroupedConvolutions) {
   const std::vector<TrackedLayer> layers = {
       {.name = "conv", .weight = at::zeros({6, 2, 3, 3}), .bias = at::zeros({6})}};
-  CallLog calls(1);
-  const ConvGeometry geometry{
+  runtime::CallLog calls(1);
+  const kfac::ConvGeometry geometry{
       .kernel = {3, 3}, .stride = {1, 1}, .padding = {0, 0}, .dilation = {1, 1}, .groups = 2};
-  calls.add(0, layer_use(at::zeros({2, 4, 5, 5}), geometry, true));
-  const Plan plan = plan_without_messages("model", layers, calls, true, {2, 4}, StepKind::kFull);
+  calls.add(0, kfac::layer_use(at::zeros({2, 4, 5, 5}), geometry, true));
+  const Plan plan =
+      runtime::plan_without_messages("model", layers, calls, true, {2, 4}, StepKind::kFull);
   ASSERT_EQ(plan.placements.size(), 2U);
   EXPECT_EQ(plan.intervals.inverses, 4);
   EXPECT_EQ(plan.placements[0].dim, 2 * 9 + 1);
@@ -97,14 +98,14 @@ TEST(RunPlans, MayBeMadeAfterAFailure) {
   LoneRank rank;
   bool fail = true;
   Distribution distribution;
-  distribution.communicator = std::make_shared<MirroredPeers>(0, 2);
+  distribution.communicator = std::make_shared<comm::MirroredPeers>(0, 2);
   distribution.plans =
       CustomPlanner{[&](const ModelSpec& model, const RefreshIntervals& intervals, StepKind step) {
         if (std::exchange(fail, false)) throw ConfigError("no cluster file");
         return make_plan(model, two_rank_costs(), 2, preset("spd-kfac"), intervals, step);
       }};
-  RunPlans plans(distribution, {}, test_device(), make_logger({}));
-  const CallLog calls = calls_of(rank, {0, 1});
+  runtime::RunPlans plans(distribution, {}, test_device(), make_logger({}));
+  const runtime::CallLog calls = calls_of(rank, {0, 1});
   EXPECT_THROW(plans.make_first(rank.layers, calls, weights_of(rank)), ConfigError);
   plans.make_first(rank.layers, calls, weights_of(rank));
   EXPECT_EQ(plans.model().parameters, 3 * 2 + 2 * 2);
@@ -115,9 +116,9 @@ TEST(RunPlans, MayBeMadeAfterAFailure) {
 Plan plan_of(const PlanSource& source, const KfacOptions& options = {}) {
   LoneRank rank;
   Distribution distribution;
-  distribution.communicator = std::make_shared<MirroredPeers>(0, 2);
+  distribution.communicator = std::make_shared<comm::MirroredPeers>(0, 2);
   distribution.plans = source;
-  RunPlans plans(distribution, options, test_device(), make_logger({}));
+  runtime::RunPlans plans(distribution, options, test_device(), make_logger({}));
   plans.make_first(rank.layers, calls_of(rank, {0, 1}), weights_of(rank));
   return plans.plan(StepKind::kFull).value();
 }

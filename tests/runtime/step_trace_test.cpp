@@ -53,13 +53,13 @@ TEST(StepTrace, HoldsEveryPartOfAStepWithoutOverlap) {
 void wait_20ms() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
 TEST(StepTrace, ACpuSpanLastsAsLongAsItsWork) {
-  StepRecorder recorder;
+  runtime::StepRecorder recorder;
   recorder.start(at::kCPU);
   {
-    const StepSpan span(recorder, StepPart::kInverse, at::kCPU, "sleep");
+    const runtime::StepSpan span(recorder, runtime::StepPart::kInverse, at::kCPU, "sleep");
     wait_20ms();
   }
-  const Trace result = trace_of(*recorder.finish(at::kCPU));
+  const Trace result = runtime::trace_of(*recorder.finish(at::kCPU));
   Seconds slept(0);
   for (const TraceEvent& event : result.events()) {
     if (event.category == Category::kInverseComp) slept += event.duration;
@@ -69,17 +69,17 @@ TEST(StepTrace, ACpuSpanLastsAsLongAsItsWork) {
 }
 
 TEST(StepTrace, WhatLeadsToAMarkBehindThePassesCountsAsIt) {
-  StepRecorder recorder;
+  runtime::StepRecorder recorder;
   recorder.start(at::kCPU);
   wait_20ms();
   recorder.passes_end(at::kCPU);
   wait_20ms();
   {
-    const StepSpan span(recorder, StepPart::kInverse, at::kCPU, "inverse");
+    const runtime::StepSpan span(recorder, runtime::StepPart::kInverse, at::kCPU, "inverse");
     wait_20ms();
   }
   CategoryTimes times;
-  const Trace result = trace_of(*recorder.finish(at::kCPU));
+  const Trace result = runtime::trace_of(*recorder.finish(at::kCPU));
   for (const TraceEvent& event : result.events()) times[event.category] += event.duration;
   EXPECT_GE(times[Category::kForwardBackward], Seconds(0.020));
   EXPECT_GE(times[Category::kInverseComp], Seconds(0.040));
@@ -105,15 +105,15 @@ class TimedWork final : public Work::State {
 
 TEST(StepTrace, VisitsAndWaitsAreNoPartsOfIt) {
   // Passes to 4, of which 1 to 2 is a factor within a visit; a wait from 4 to 6; an inverse to 7.
-  StepEvents step;
+  runtime::StepEvents step;
   step.passes_end = at_second(4);
   step.end = at_second(7);
-  step.parts.push_back(step_event(StepPart::kVisit, {}, 0.5, 2.5, "visit"));
-  step.parts.push_back(step_event(StepPart::kFactor, {}, 1, 2, "A conv"));
-  step.parts.push_back(step_event(StepPart::kWait, {}, 4, 6, "wait"));
-  step.parts.push_back(step_event(StepPart::kInverse, {}, 6, 7, "inverse conv"));
+  step.parts.push_back(step_event(runtime::StepPart::kVisit, {}, 0.5, 2.5, "visit"));
+  step.parts.push_back(step_event(runtime::StepPart::kFactor, {}, 1, 2, "A conv"));
+  step.parts.push_back(step_event(runtime::StepPart::kWait, {}, 4, 6, "wait"));
+  step.parts.push_back(step_event(runtime::StepPart::kInverse, {}, 6, 7, "inverse conv"));
   CategoryTimes times;
-  const Trace trace = trace_of(step);
+  const Trace trace = runtime::trace_of(step);
   for (const TraceEvent& one : trace.events()) times[one.category] += one.duration;
   EXPECT_NEAR(times[Category::kForwardBackward].value(), 3, 1e-9);
   EXPECT_NEAR(times[Category::kFactorComp].value(), 1, 1e-9);
@@ -124,17 +124,17 @@ TEST(StepTrace, VisitsAndWaitsAreNoPartsOfIt) {
 TEST(StepTrace, MessagesAreAskedForTheirTimesOnlyByATrace) {
   const auto work =
       std::make_shared<TimedWork>(OperationSpan{at_second(2).time, at_second(5).time});
-  StepRecorder recorder;
+  runtime::StepRecorder recorder;
   recorder.add({Category::kFactorComm, "unobserved", 10, Work(work)});
   recorder.start(at::kCPU);
   recorder.add({Category::kFactorComm, "all_reduce factor_a 0..1", 10, Work(work)});
   recorder.finish(at::kCPU);
   EXPECT_EQ(work->asked, 0);
 
-  StepEvents step;
+  runtime::StepEvents step;
   step.end = at_second(6);
   step.messages.push_back({Category::kFactorComm, "all_reduce factor_a 0..1", 10, Work(work)});
-  const Trace trace = trace_of(step);
+  const Trace trace = runtime::trace_of(step);
   const TraceEvent& message = trace.events().back();
   EXPECT_EQ(message.lane, Lane::kChannel);
   EXPECT_EQ(message.elements, 10);
@@ -144,19 +144,19 @@ TEST(StepTrace, MessagesAreAskedForTheirTimesOnlyByATrace) {
 }
 
 TEST(StepRecorder, SwitchedOffItRecordsNothing) {
-  StepRecorder recorder;
-  { const StepSpan span(recorder, StepPart::kFactor, at::kCPU, "A", "layer"); }
+  runtime::StepRecorder recorder;
+  { const runtime::StepSpan span(recorder, runtime::StepPart::kFactor, at::kCPU, "A", "layer"); }
   EXPECT_FALSE(recorder.on());
   EXPECT_EQ(recorder.finish(at::kCPU), nullptr);
 }
 
 TEST(StepRecorder, KeepsPartsInTheOrderOfTheirBegin) {
-  StepRecorder recorder;
+  runtime::StepRecorder recorder;
   recorder.start(at::kCPU);
   {
-    const StepSpan outer(recorder, StepPart::kVisit, at::kCPU, "visit", "conv");
-    const StepSpan inner(recorder, StepPart::kFactor, at::kCPU, "A", "conv",
-                         FactorId{3, FactorSide::kA});
+    const runtime::StepSpan outer(recorder, runtime::StepPart::kVisit, at::kCPU, "visit", "conv");
+    const runtime::StepSpan inner(recorder, runtime::StepPart::kFactor, at::kCPU, "A", "conv",
+                                  runtime::FactorId{3, FactorSide::kA});
     wait_20ms();
   }
   const auto step = recorder.finish(at::kCPU);
@@ -165,8 +165,8 @@ TEST(StepRecorder, KeepsPartsInTheOrderOfTheirBegin) {
   EXPECT_EQ(step->parts[1].name, "A conv");
   ASSERT_EQ(step->parts[1].shares.size(), 1U);
   EXPECT_EQ(step->parts[1].shares[0].factor.layer, 3U);
-  for (const StepEvent& one : step->parts) {
-    EXPECT_GE(TimeMark::between(one.begin, one.end), Seconds(0.020)) << one.name;
+  for (const runtime::StepEvent& one : step->parts) {
+    EXPECT_GE(runtime::TimeMark::between(one.begin, one.end), Seconds(0.020)) << one.name;
   }
 }
 

@@ -22,23 +22,23 @@ using support::random_model;
 using support::second_order_presets;
 using support::tiny_model;
 
-const Limit& limit(const Advice& advice, const std::string& id) {
+const sim::Limit& limit(const sim::Advice& advice, const std::string& id) {
   return *std::find_if(advice.limits.begin(), advice.limits.end(),
-                       [&](const Limit& one) { return one.id == id; });
+                       [&](const sim::Limit& one) { return one.id == id; });
 }
 
-std::vector<std::string> ids(const Advice& advice) {
+std::vector<std::string> ids(const sim::Advice& advice) {
   std::vector<std::string> result;
-  for (const Change& change : advice.changes) result.push_back(change.id);
+  for (const sim::Change& change : advice.changes) result.push_back(change.id);
   return result;
 }
 
-const Change& change(const Advice& advice, const std::string& id) {
+const sim::Change& change(const sim::Advice& advice, const std::string& id) {
   return *std::find_if(advice.changes.begin(), advice.changes.end(),
-                       [&](const Change& one) { return one.id == id; });
+                       [&](const sim::Change& one) { return one.id == id; });
 }
 
-bool has(const Advice& advice, const std::string& id) {
+bool has(const sim::Advice& advice, const std::string& id) {
   const std::vector<std::string> all = ids(advice);
   return std::find(all.begin(), all.end(), id) != all.end();
 }
@@ -46,8 +46,8 @@ bool has(const Advice& advice, const std::string& id) {
 TEST(Advise, WhereOnlyBytesCostTwiceTheBandwidthHalvesTheIteration) {
   // Packed A 6, packed G 10, gradient 12: 28 elements at 1 s, reduced once to every worker. To own
   // a layer would add a broadcast.
-  const Advice advice =
-      advise({tiny_model({{3, 4}}), affine_costs(2, 0, 1), 2, preset(kAutoAlgorithm)});
+  const sim::Advice advice =
+      sim::advise({tiny_model({{3, 4}}), affine_costs(2, 0, 1), 2, preset(kAutoAlgorithm)});
   EXPECT_EQ(advice.iteration, Seconds(28));
   EXPECT_EQ(advice.limiting, "bytes");
   EXPECT_EQ(limit(advice, "bytes").alone, Seconds(28));
@@ -65,8 +65,8 @@ TEST(Advise, WhereOnlyBytesCostTwiceTheBandwidthHalvesTheIteration) {
 
 TEST(Advise, WhereOnlyStartupsCostOneMessageIsLeft) {
   // All tensors are ready at once and share one message of 1 s.
-  const Advice advice =
-      advise({tiny_model({{3, 4}, {2, 2}}), affine_costs(4, 1, 0), 4, preset(kAutoAlgorithm)});
+  const sim::Advice advice =
+      sim::advise({tiny_model({{3, 4}, {2, 2}}), affine_costs(4, 1, 0), 4, preset(kAutoAlgorithm)});
   EXPECT_EQ(advice.iteration, Seconds(1));
   EXPECT_EQ(advice.limiting, "startups");
   EXPECT_EQ(limit(advice, "bytes").without, Seconds(1));
@@ -76,9 +76,9 @@ TEST(Advise, WhereOnlyStartupsCostOneMessageIsLeft) {
 
 TEST(Advise, OneHugeInverseLimits) {
   // 100³ beside five inverses of 1 s, which other workers do meanwhile; the network is free.
-  const Advice advice =
-      advise({tiny_model({{100, 1}, {1, 1}, {1, 1}}),
-              affine_costs(4, 0, 0, CubicInverse{0, 0, 0, 1}), 4, preset(kAutoAlgorithm)});
+  const sim::Advice advice =
+      sim::advise({tiny_model({{100, 1}, {1, 1}, {1, 1}}),
+                   affine_costs(4, 0, 0, CubicInverse{0, 0, 0, 1}), 4, preset(kAutoAlgorithm)});
   EXPECT_EQ(advice.iteration, Seconds(1e6));
   EXPECT_EQ(advice.largest_inverse, Seconds(1e6));
   EXPECT_EQ(advice.all_inverses, Seconds(1e6 + 5));
@@ -94,9 +94,9 @@ TEST(Advise, OneHugeInverseLimits) {
 
 TEST(Advise, ManyEqualInversesLimitByTheirSum) {
   // Eight inverses of 1 s on two workers: 4 s each; an equal share is longer than any of them.
-  const Advice advice =
-      advise({tiny_model({{1, 1}, {1, 1}, {1, 1}, {1, 1}}),
-              affine_costs(2, 0, 0, CubicInverse{1, 0, 0, 0}), 2, preset(kAutoAlgorithm)});
+  const sim::Advice advice =
+      sim::advise({tiny_model({{1, 1}, {1, 1}, {1, 1}, {1, 1}}),
+                   affine_costs(2, 0, 0, CubicInverse{1, 0, 0, 0}), 2, preset(kAutoAlgorithm)});
   EXPECT_EQ(advice.iteration, Seconds(4));
   EXPECT_EQ(advice.limiting, "inverses");
   EXPECT_EQ(limit(advice, "largest_inverse").without, Seconds(4));
@@ -104,8 +104,8 @@ TEST(Advise, ManyEqualInversesLimitByTheirSum) {
 }
 
 TEST(Advise, OnAFreeNetworkNoNetworkHelps) {
-  const Advice advice = advise({tiny_model({{3, 4}, {2, 2}}, layer_times(1, 2, 1, 1)),
-                                affine_costs(4, 0, 0), 4, preset(kAutoAlgorithm)});
+  const sim::Advice advice = sim::advise({tiny_model({{3, 4}, {2, 2}}, layer_times(1, 2, 1, 1)),
+                                          affine_costs(4, 0, 0), 4, preset(kAutoAlgorithm)});
   EXPECT_EQ(advice.iteration, Seconds(10));
   for (const char* id : {"bandwidth_x2", "startup_x2", "network_x10"}) {
     EXPECT_EQ(change(advice, id).speedup, 1) << id;
@@ -116,9 +116,9 @@ TEST(Advise, OnAFreeNetworkNoNetworkHelps) {
 
 TEST(Advise, OnOneWorkerEverythingAddsUp) {
   // Forward 1, backward 2, factors 3 + 4, two inverses of 5: 20 s.
-  const Advice advice =
-      advise({tiny_model({{3, 4}}, layer_times(1, 2, 3, 4)),
-              affine_costs(1, 9, 9, CubicInverse{5, 0, 0, 0}), 1, preset(kAutoAlgorithm)});
+  const sim::Advice advice =
+      sim::advise({tiny_model({{3, 4}}, layer_times(1, 2, 3, 4)),
+                   affine_costs(1, 9, 9, CubicInverse{5, 0, 0, 0}), 1, preset(kAutoAlgorithm)});
   EXPECT_EQ(advice.iteration, Seconds(20));
   EXPECT_EQ(limit(advice, "forward_backward").alone, Seconds(3));
   EXPECT_EQ(limit(advice, "forward_backward").without, Seconds(17));
@@ -140,48 +140,51 @@ TEST(Advise, OnOneWorkerEverythingAddsUp) {
 }
 
 TEST(Advise, CountsIntervalsFromThoseGiven) {
-  Scenario scenario{tiny_model({{3, 4}}, layer_times(1, 2, 3, 4)), affine_costs(2, 1, 1), 2,
-                    preset("spd-kfac")};
-  EXPECT_FALSE(has(advise(scenario), "factor_interval_x10"));  // the inverses would be in the way
+  sim::Scenario scenario{tiny_model({{3, 4}}, layer_times(1, 2, 3, 4)), affine_costs(2, 1, 1), 2,
+                         preset("spd-kfac")};
+  EXPECT_FALSE(
+      has(sim::advise(scenario), "factor_interval_x10"));  // the inverses would be in the way
   scenario.intervals.inverses = 100;
-  const Advice advice = advise(scenario);
+  const sim::Advice advice = sim::advise(scenario);
   EXPECT_EQ(change(advice, "factor_interval_x10").intervals, RefreshIntervals({10, 100}));
   EXPECT_EQ(change(advice, "intervals_x10").intervals, RefreshIntervals({10, 1000}));
 }
 
 TEST(Advise, OfANamedAlgorithmKeepsItAndOffersAuto) {
-  const Scenario scenario{tiny_model({{3, 4}, {5, 2}}, layer_times(1, 2, 3, 4)),
-                          affine_costs(2, 1, 1, CubicInverse{9, 0, 0, 0}), 2, preset("d-kfac")};
-  const Advice advice = advise(scenario);
+  const sim::Scenario scenario{tiny_model({{3, 4}, {5, 2}}, layer_times(1, 2, 3, 4)),
+                               affine_costs(2, 1, 1, CubicInverse{9, 0, 0, 0}), 2,
+                               preset("d-kfac")};
+  const sim::Advice advice = sim::advise(scenario);
   EXPECT_EQ(advice.iteration,
             average_iteration(scenario.model, scenario.costs, 2, preset("d-kfac"), {}));
   EXPECT_EQ(advice.options, preset("d-kfac"));
   EXPECT_EQ(change(advice, "bandwidth_x2").options, preset("d-kfac"));
   EXPECT_GT(change(advice, "auto").speedup, 1);
-  EXPECT_FALSE(has(advise({scenario.model, scenario.costs, 2, preset(kAutoAlgorithm)}), "auto"));
+  EXPECT_FALSE(
+      has(sim::advise({scenario.model, scenario.costs, 2, preset(kAutoAlgorithm)}), "auto"));
 }
 
 TEST(Advise, SaysWhichChangesAreNotTheSameTraining) {
-  const Advice advice = advise({tiny_model({{3, 4}}, layer_times(1, 2, 3, 4)),
-                                affine_costs(2, 1, 1), 2, preset(kAutoAlgorithm)});
+  const sim::Advice advice = sim::advise({tiny_model({{3, 4}}, layer_times(1, 2, 3, 4)),
+                                          affine_costs(2, 1, 1), 2, preset(kAutoAlgorithm)});
   const std::set<std::string> other = {"inverse_interval_x10", "intervals_x10", "batch_x2",
                                        "workers_half", "workers_x2"};
-  for (const Change& one : advice.changes) {
+  for (const sim::Change& one : advice.changes) {
     EXPECT_EQ(one.training.empty(), !other.contains(one.id)) << one.id;
   }
   EXPECT_EQ(change(advice, "workers_x2").training, "global batch 4");
-  EXPECT_EQ(change(advice, "workers_x2").needs, Needs::kHardware);
-  EXPECT_EQ(change(advice, "workers_half").needs, Needs::kOption);
+  EXPECT_EQ(change(advice, "workers_x2").needs, sim::Needs::kHardware);
+  EXPECT_EQ(change(advice, "workers_half").needs, sim::Needs::kOption);
 }
 
 TEST(Advise, ReportsItsProgress) {
   std::vector<std::size_t> calls;
   std::size_t total = 0;
-  advise({tiny_model({{3, 4}}), affine_costs(2, 1, 1), 2, preset(kAutoAlgorithm)},
-         [&](std::size_t done, std::size_t of) {
-           calls.push_back(done);
-           total = of;
-         });
+  sim::advise({tiny_model({{3, 4}}), affine_costs(2, 1, 1), 2, preset(kAutoAlgorithm)},
+              [&](std::size_t done, std::size_t of) {
+                calls.push_back(done);
+                total = of;
+              });
   ASSERT_FALSE(calls.empty());
   EXPECT_EQ(calls.size(), total);
   EXPECT_EQ(calls.front(), 1u);
@@ -195,7 +198,7 @@ TEST(Advise, OfRandomCasesIsSortedAndFasterPartsNeverCost) {
   Random random(43);
   const std::vector<PlanOptions> presets = second_order_presets();
   for (int i = 0; i < 60; ++i) {
-    Scenario s;
+    sim::Scenario s;
     s.model = random_model(random, static_cast<std::size_t>(random.integer(1, 5)));
     s.costs = random_cluster(random, static_cast<int>(random.integer(2, 8)));
     s.world = static_cast<int>(random.integer(1, 8));
@@ -205,23 +208,23 @@ TEST(Advise, OfRandomCasesIsSortedAndFasterPartsNeverCost) {
     SCOPED_TRACE(testing::Message() << "case " << i << ": " << s.options.algorithm << ", "
                                     << s.model.layers.size() << " layers, " << s.world);
 
-    const Advice advice = advise(s);
+    const sim::Advice advice = sim::advise(s);
 
-    for (const Limit& one : advice.limits) {
+    for (const sim::Limit& one : advice.limits) {
       EXPECT_LE(one.without, advice.iteration * kRoundingFactor) << one.id;
       EXPECT_LE(one.alone, advice.iteration * kRoundingFactor) << one.id;
     }
-    for (const Change& one : advice.changes) {
-      if (one.needs == Needs::kHardware && one.training.empty()) {
+    for (const sim::Change& one : advice.changes) {
+      if (one.needs == sim::Needs::kHardware && one.training.empty()) {
         EXPECT_GE(one.speedup * kRoundingFactor, 1) << one.id;
       }
     }
-    EXPECT_TRUE(
-        std::is_sorted(advice.limits.begin(), advice.limits.end(),
-                       [](const Limit& a, const Limit& b) { return a.without < b.without; }));
-    EXPECT_TRUE(
-        std::is_sorted(advice.changes.begin(), advice.changes.end(),
-                       [](const Change& a, const Change& b) { return a.speedup > b.speedup; }));
+    EXPECT_TRUE(std::is_sorted(
+        advice.limits.begin(), advice.limits.end(),
+        [](const sim::Limit& a, const sim::Limit& b) { return a.without < b.without; }));
+    EXPECT_TRUE(std::is_sorted(
+        advice.changes.begin(), advice.changes.end(),
+        [](const sim::Change& a, const sim::Change& b) { return a.speedup > b.speedup; }));
     const std::vector<std::string> names = ids(advice);
     EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), names.size());
   }

@@ -9,15 +9,15 @@ namespace spdkfac {
 namespace {
 
 // Carries a message from `ready` on and tells when it starts and ends.
-std::pair<double, double> carry(Channel& channel, double ready, double duration) {
-  const BusyTime interval = channel.carry(Seconds(ready), Seconds(duration));
+std::pair<double, double> carry(sim::Channel& channel, double ready, double duration) {
+  const sim::BusyTime interval = channel.carry(Seconds(ready), Seconds(duration));
   return {interval.start.value(), interval.end.value()};
 }
 
 using Times = std::pair<double, double>;
 
 TEST(Channel, CarriesOneMessageAtATimeInTheOrderGiven) {
-  Channel channel;
+  sim::Channel channel;
   EXPECT_EQ(channel.free_at(), Seconds(0));
   EXPECT_EQ(carry(channel, 2, 3), Times(2, 5));
   EXPECT_EQ(carry(channel, 1, 2), Times(5, 7));  // ready before the first, but behind it
@@ -26,7 +26,7 @@ TEST(Channel, CarriesOneMessageAtATimeInTheOrderGiven) {
 }
 
 TEST(Channel, KnowsHowLongItWasBusySinceATime) {
-  Channel channel;
+  sim::Channel channel;
   carry(channel, 1, 2);  // busy 1-3
   carry(channel, 5, 2);  // busy 5-7
   EXPECT_EQ(channel.busy_since(Seconds(0)), Seconds(4));
@@ -37,10 +37,10 @@ TEST(Channel, KnowsHowLongItWasBusySinceATime) {
 }
 
 TEST(RankClock, TellsHowLongItWillComputeUnderAMessage) {
-  Channel channel;
+  sim::Channel channel;
   carry(channel, 1, 2);  // busy 1-3
   carry(channel, 5, 2);  // busy 5-7
-  RankClock clock(2, 0.5);
+  sim::RankClock clock(2, 0.5);
   clock.expect(Seconds(4));  // 8 s of work
   // 0-1 does 1, 1-3 does 1, 3-5 does 2, 5-7 does 1, 7-9 does 2; 1 is left, at half speed.
   EXPECT_EQ(clock.computes_from(Seconds(9), channel), Seconds(2));
@@ -52,43 +52,43 @@ TEST(RankClock, TellsHowLongItWillComputeUnderAMessage) {
 }
 
 TEST(RankClock, RunsAtFullSpeedOnAQuietChannel) {
-  const Channel channel;
-  RankClock clock(1, 0.5);
+  const sim::Channel channel;
+  sim::RankClock clock(1, 0.5);
   clock.compute(Seconds(3), channel);
   EXPECT_EQ(clock.now(), Seconds(3));
 }
 
 TEST(RankClock, SlownessMultipliesWork) {
-  const Channel channel;
-  RankClock clock(1.5, 1);
+  const sim::Channel channel;
+  sim::RankClock clock(1.5, 1);
   clock.compute(Seconds(2), channel);
   EXPECT_EQ(clock.now(), Seconds(3));
-  RankClock faster(0.5, 1);
+  sim::RankClock faster(0.5, 1);
   faster.compute(Seconds(2), channel);
   EXPECT_EQ(faster.now(), Seconds(1));
 }
 
 TEST(RankClock, WaitingNeverGoesBack) {
-  RankClock clock(1, 1);
+  sim::RankClock clock(1, 1);
   clock.wait_until(Seconds(4));
   clock.wait_until(Seconds(3));
   EXPECT_EQ(clock.now(), Seconds(4));
 }
 
 TEST(RankClock, WorksPiecewiseThroughBusyAndQuietTimes) {
-  Channel channel;
+  sim::Channel channel;
   carry(channel, 1, 2);  // busy 1-3
   carry(channel, 4, 2);  // busy 4-6
-  RankClock clock(1, 0.5);
+  sim::RankClock clock(1, 0.5);
   // 0-1 does 1, 1-3 does 1, 3-4 does 1, 4-6 does 1, 6-7 does 1: 5 s of work in 7 s.
   clock.compute(Seconds(5), channel);
   EXPECT_EQ(clock.now(), Seconds(7));
 }
 
 TEST(RankClock, ContinuesWhereTheLastTaskEnded) {
-  Channel channel;
+  sim::Channel channel;
   carry(channel, 1, 4);  // busy 1-5
-  RankClock clock(1, 0.25);
+  sim::RankClock clock(1, 0.25);
   clock.compute(Seconds(1.5), channel);  // 0-1 does 1, 1-3 does 0.5
   EXPECT_EQ(clock.now(), Seconds(3));
   clock.compute(Seconds(0.25), channel);
@@ -98,18 +98,18 @@ TEST(RankClock, ContinuesWhereTheLastTaskEnded) {
 }
 
 TEST(RankClock, WaitingSkipsWhatTheChannelDidMeanwhile) {
-  Channel channel;
+  sim::Channel channel;
   carry(channel, 0, 2);
   carry(channel, 3, 2);  // busy 3-5
-  RankClock clock(1, 0.5);
+  sim::RankClock clock(1, 0.5);
   clock.wait_until(Seconds(4));
   clock.compute(Seconds(1), channel);  // 4-5 does 0.5, 5-5.5 the rest
   EXPECT_EQ(clock.now(), Seconds(5.5));
 }
 
 TEST(RankClock, SeesMessagesCarriedAfterAnEarlierTask) {
-  Channel channel;
-  RankClock clock(1, 0.5);
+  sim::Channel channel;
+  sim::RankClock clock(1, 0.5);
   clock.compute(Seconds(1), channel);
   carry(channel, 1, 2);                // busy 1-3
   clock.compute(Seconds(2), channel);  // 1 by 3, then 1

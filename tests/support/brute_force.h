@@ -13,7 +13,7 @@
 // Slow and obvious answers to what the planners compute cleverly.
 namespace spdkfac::support {
 
-using Partition = std::vector<MessageRange>;
+using Partition = std::vector<plan::MessageRange>;
 
 // The channel's busy intervals, in order.
 using BusyTimes = std::vector<std::pair<double, double>>;
@@ -41,13 +41,13 @@ struct PartitionCost {
   double busy = 0;
 };
 
-inline PartitionCost evaluate(std::span<const FusionItem> items, const Partition& messages,
+inline PartitionCost evaluate(std::span<const plan::FusionItem> items, const Partition& messages,
                               const CostModel& costs, double channel_free = 0) {
   const double rate = costs.overheads.compute_rate_under_communication;
   BusyTimes busy;
   double free = channel_free;
   PartitionCost cost;
-  for (const MessageRange& range : messages) {
+  for (const plan::MessageRange& range : messages) {
     std::int64_t elements = 0;
     std::int64_t tensors = 0;
     for (std::size_t i = range.begin; i < range.end; ++i) {
@@ -69,7 +69,7 @@ inline PartitionCost evaluate(std::span<const FusionItem> items, const Partition
 }
 
 // Every way to cut `items` into consecutive messages that do not cross a change of route.
-inline std::vector<Partition> all_partitions(std::span<const FusionItem> items) {
+inline std::vector<Partition> all_partitions(std::span<const plan::FusionItem> items) {
   const std::size_t cuts = items.empty() ? 0 : items.size() - 1;
   std::vector<Partition> partitions;
   for (std::uint32_t mask = 0; mask < (1U << cuts); ++mask) {
@@ -91,7 +91,7 @@ inline std::vector<Partition> all_partitions(std::span<const FusionItem> items) 
 
 // The earliest end of all partitions, and of those that reach it within `tolerance` the least time
 // on the channel.
-inline PartitionCost best_partition(std::span<const FusionItem> items, const CostModel& costs,
+inline PartitionCost best_partition(std::span<const plan::FusionItem> items, const CostModel& costs,
                                     double channel_free = 0, double tolerance = 1e-9) {
   std::vector<PartitionCost> all;
   PartitionCost best{std::numeric_limits<double>::infinity(),
@@ -108,14 +108,14 @@ inline PartitionCost best_partition(std::span<const FusionItem> items, const Cos
 
 // The earliest end of all partitions of many items, by the plain dynamic program: for each prefix
 // every way (channel free again, busy so far) that no other way beats in both, nothing left out.
-inline double best_end_of_many(std::span<const FusionItem> items, const CostModel& costs,
+inline double best_end_of_many(std::span<const plan::FusionItem> items, const CostModel& costs,
                                double channel_free = 0) {
   using Way = std::pair<double, double>;
   const double delay = 1 - costs.overheads.compute_rate_under_communication;
   std::vector<std::vector<Way>> ways(items.size() + 1);
   ways[0] = {{channel_free, 0.0}};
   for (std::size_t end = 1; end <= items.size(); ++end) {
-    const FusionItem& last = items[end - 1];
+    const plan::FusionItem& last = items[end - 1];
     const CollectiveCost& collective =
         last.route.op == CollectiveOp::kReduce ? costs.reduce : costs.all_reduce;
     std::vector<Way> found;

@@ -21,7 +21,7 @@ struct FusionFamily {
 inline void PrintTo(const FusionFamily& family, std::ostream* out) { *out << family.name; }
 
 struct FusionCase {
-  std::vector<FusionItem> items;
+  std::vector<plan::FusionItem> items;
   CostModel costs;
   double channel_free = 0;
 };

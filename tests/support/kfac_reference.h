@@ -69,8 +69,9 @@ class OuterProducts {
 // ã at output position (row, column) of one example: (channel, kernel row, kernel column), zeros
 // outside the image, then 1 with a bias.
 inline std::vector<double> patch_reference(const at::TensorAccessor<double, 3>& image,
-                                           const ConvGeometry& conv, bool bias, std::int64_t group,
-                                           std::int64_t row, std::int64_t column) {
+                                           const kfac::ConvGeometry& conv, bool bias,
+                                           std::int64_t group, std::int64_t row,
+                                           std::int64_t column) {
   const std::int64_t channels = image.size(0) / conv.groups;
   std::vector<double> patch;
   for (std::int64_t c = group * channels; c < (group + 1) * channels; ++c) {
@@ -88,7 +89,8 @@ inline std::vector<double> patch_reference(const at::TensorAccessor<double, 3>& 
 }
 
 // Σããᵀ of a convolution's input [examples, channels, height, width].
-inline at::Tensor conv_input_sums(const at::Tensor& input, const ConvGeometry& conv, bool bias) {
+inline at::Tensor conv_input_sums(const at::Tensor& input, const kfac::ConvGeometry& conv,
+                                  bool bias) {
   const at::Tensor values = to_host(input);
   const auto images = values.accessor<double, 4>();
   const auto positions = [&](std::size_t axis) {
@@ -148,7 +150,7 @@ inline at::Tensor linear_sums(const at::Tensor& tensor, bool bias) {
 
 // The factors of one call. `gradient` is that of the mean loss, so g = examples × gradient.
 inline at::Tensor input_factor_reference(const at::Tensor& input,
-                                         const std::optional<ConvGeometry>& conv, bool bias,
+                                         const std::optional<kfac::ConvGeometry>& conv, bool bias,
                                          Convention convention, std::int64_t positions) {
   const at::Tensor sums = conv ? conv_input_sums(input, *conv, bias) : linear_sums(input, bias);
   return sums * input_scale_reference(convention, conv.has_value(),
@@ -156,7 +158,7 @@ inline at::Tensor input_factor_reference(const at::Tensor& input,
                                       static_cast<double>(positions));
 }
 inline at::Tensor gradient_factor_reference(const at::Tensor& gradient,
-                                            const std::optional<ConvGeometry>& conv,
+                                            const std::optional<kfac::ConvGeometry>& conv,
                                             Convention convention, std::int64_t positions) {
   const at::Tensor sums =
       conv ? conv_gradient_sums(gradient, conv->groups) : linear_sums(gradient, false);

@@ -30,7 +30,7 @@ std::vector<Trace> early_and_late() {
 }
 
 TEST(JoinedTraces, AMessageBeginsWhenTheLastRankHasStartedIt) {
-  const Trace all = joined_traces(early_and_late(), {Seconds(0), Seconds(0.5)});
+  const Trace all = trace::joined_traces(early_and_late(), {Seconds(0), Seconds(0.5)});
   ASSERT_EQ(all.world(), 2);
   ASSERT_EQ(all.events().size(), 4U);
   const TraceEvent& first = all.events()[1];
@@ -48,7 +48,7 @@ TEST(JoinedTraces, AMessageBeginsWhenTheLastRankHasStartedIt) {
 // 0.5 s.
 TEST(JoinedTraces, WaitingCountsAsWhatTheLateRankComputes) {
   const CategoryTimes times =
-      breakdown(joined_traces(early_and_late(), {Seconds(0), Seconds(0.5)}), 0);
+      breakdown(trace::joined_traces(early_and_late(), {Seconds(0), Seconds(0.5)}), 0);
   EXPECT_DOUBLE_EQ(times[Category::kForwardBackward].value(), 1);
   EXPECT_DOUBLE_EQ(times[Category::kInverseComp].value(), 2.5);
   EXPECT_DOUBLE_EQ(times[Category::kInverseComm].value(), 0.5);
@@ -62,7 +62,7 @@ TEST(JoinedTraces, AMessageEndsWhenTheLastRankHasIt) {
   add(ranks[0], "second", Lane::kChannel, Category::kFactorComm, 0.25, 0.5);
   add(ranks[1], "first", Lane::kChannel, Category::kFactorComm, 0.125, 1);
   add(ranks[1], "second", Lane::kChannel, Category::kFactorComm, 1, 1.5);
-  const Trace all = joined_traces(ranks, {Seconds(0), Seconds(0)});
+  const Trace all = trace::joined_traces(ranks, {Seconds(0), Seconds(0)});
   for (const std::size_t rank : {0U, 1U}) {
     const TraceEvent& first = all.events()[2 * rank];
     const TraceEvent& second = all.events()[2 * rank + 1];
@@ -78,7 +78,7 @@ TEST(JoinedTraces, AMessageNeverTakesLessThanNoTime) {
   std::vector<Trace> ranks(2);
   add(ranks[0], "message", Lane::kChannel, Category::kFactorComm, 0, 1);
   add(ranks[1], "message", Lane::kChannel, Category::kFactorComm, 1.25, 1.5);
-  const Trace all = joined_traces(ranks, {Seconds(0), Seconds(0)});
+  const Trace all = trace::joined_traces(ranks, {Seconds(0), Seconds(0)});
   EXPECT_EQ(all.events()[0].start, Seconds(1.25));
   EXPECT_EQ(all.events()[0].end(), Seconds(1.5));
 }
@@ -100,7 +100,7 @@ TEST(JoinedTraces, MessagesThatEndTogetherShareTheTime) {
   add_message(trace, 0, 3, 8192);
   add_message(trace, 3, 3, 0);
   add_message(trace, 3, 6, 12288);
-  const Trace all = joined_traces({trace}, {Seconds(0)});
+  const Trace all = trace::joined_traces({trace}, {Seconds(0)});
   ASSERT_EQ(all.events().size(), 3U);
   EXPECT_DOUBLE_EQ(all.events()[0].end().value(), 3 * 12288.0 / 16384);
   EXPECT_DOUBLE_EQ(all.events()[1].start.value(), 3 * 12288.0 / 16384);
@@ -114,7 +114,7 @@ TEST(JoinedTraces, AMessageBehindAPauseHasItsOwnTime) {
   Trace trace;
   add_message(trace, 0, 3, 8192);
   add_message(trace, 3.5, 3.6, 8192);
-  const Trace all = joined_traces({trace}, {Seconds(0)});
+  const Trace all = trace::joined_traces({trace}, {Seconds(0)});
   EXPECT_DOUBLE_EQ(all.events()[0].end().value(), 3);
   EXPECT_DOUBLE_EQ(all.events()[1].start.value(), 3.5);
   EXPECT_DOUBLE_EQ(all.events()[1].end().value(), 3.6);
@@ -126,7 +126,7 @@ TEST(JoinedTraces, SharingGoesBackAsFarAsItMust) {
   add_message(trace, 0, 10, 12288);  // with start-ups 4, 1 and 11 of 16 parts of 14 s
   add_message(trace, 10, 14, 0);
   add_message(trace, 14, 14, 40960);
-  const Trace all = joined_traces({trace}, {Seconds(0)});
+  const Trace all = trace::joined_traces({trace}, {Seconds(0)});
   EXPECT_DOUBLE_EQ(all.events()[0].end().value(), 3.5);
   EXPECT_DOUBLE_EQ(all.events()[1].end().value(), 4.375);
   EXPECT_DOUBLE_EQ(all.events()[2].end().value(), 14);
@@ -137,7 +137,7 @@ TEST(JoinedTraces, MessagesOfEqualTimesKeepThem) {
   Trace trace;
   add_message(trace, 0, 2, 1);
   add_message(trace, 2, 4, 1'000'000);
-  const Trace all = joined_traces({trace}, {Seconds(0)});
+  const Trace all = trace::joined_traces({trace}, {Seconds(0)});
   EXPECT_DOUBLE_EQ(all.events()[0].end().value(), 2);
   EXPECT_DOUBLE_EQ(all.events()[1].end().value(), 4);
 }
@@ -145,7 +145,7 @@ TEST(JoinedTraces, MessagesOfEqualTimesKeepThem) {
 TEST(JoinedTraces, RanksHaveTheSameMessages) {
   std::vector<Trace> ranks(2);
   add(ranks[0], "message", Lane::kChannel, Category::kFactorComm, 0, 1);
-  EXPECT_THROW(joined_traces(ranks, {Seconds(0), Seconds(0)}), InternalError);
+  EXPECT_THROW(trace::joined_traces(ranks, {Seconds(0), Seconds(0)}), InternalError);
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ TEST(MedianInterval, IsThatOfTheSignTest) {
        {KnownInterval{6, 1, 6}, KnownInterval{8, 1, 8}, KnownInterval{9, 2, 8},
         KnownInterval{10, 2, 9}, KnownInterval{15, 4, 12}, KnownInterval{20, 6, 15},
         KnownInterval{25, 8, 18}, KnownInterval{50, 18, 33}, KnownInterval{100, 40, 61}}) {
-    const ConfidenceInterval interval = median_interval(ranks(known.count));
+    const trace::ConfidenceInterval interval = trace::median_interval(ranks(known.count));
     EXPECT_EQ(interval.low, known.low) << known.count;
     EXPECT_EQ(interval.high, known.high) << known.count;
   }
@@ -39,7 +39,7 @@ TEST(MedianInterval, IsThatOfTheSignTest) {
 
 TEST(MedianInterval, OfFewSamplesIsTheirRange) {
   for (int count = 1; count < 6; ++count) {
-    const ConfidenceInterval interval = median_interval(ranks(count));
+    const trace::ConfidenceInterval interval = trace::median_interval(ranks(count));
     EXPECT_EQ(interval.low, 1);
     EXPECT_EQ(interval.high, count);
   }
@@ -55,7 +55,7 @@ TEST(MedianInterval, HoldsTheMedianInNineteenOfTwentyCases) {
   for (int i = 0; i < kCases; ++i) {
     std::vector<double> samples(20);
     for (double& sample : samples) sample = draw(random);
-    const ConfidenceInterval interval = median_interval(samples);
+    const trace::ConfidenceInterval interval = trace::median_interval(samples);
     held += interval.low <= 1 && interval.high >= 1;
   }
   EXPECT_GE(held, kCases * (0.95 - 3 * std::sqrt(0.95 * 0.05 / kCases)));
@@ -69,7 +69,7 @@ TEST(PairedDifference, SeesWhatTheSpreadOfBothHides) {
     first.push_back(100 + i);
     second.push_back(100 + i + 1 + (i % 2));
   }
-  const Difference difference = paired_difference(first, second);
+  const trace::Difference difference = trace::paired_difference(first, second);
   EXPECT_EQ(difference.median, 1.5);
   EXPECT_EQ(difference.interval.low, 1);
   EXPECT_EQ(difference.interval.high, 2);
@@ -79,19 +79,19 @@ TEST(PairedDifference, SeesWhatTheSpreadOfBothHides) {
 TEST(PairedDifference, IsNoneWhereTheIntervalSpansZero) {
   const std::vector<double> first = {5, 5, 5, 5, 5, 5, 5, 5};
   const std::vector<double> second = {6, 4, 6, 4, 6, 6, 6, 6};
-  EXPECT_EQ(paired_difference(first, second).median, 1);
-  EXPECT_TRUE(paired_difference(first, second).none());
-  EXPECT_TRUE(paired_difference(first, first).none());
+  EXPECT_EQ(trace::paired_difference(first, second).median, 1);
+  EXPECT_TRUE(trace::paired_difference(first, second).none());
+  EXPECT_TRUE(trace::paired_difference(first, first).none());
 }
 
 TEST(MiddleSample, IsThatOfTheMedian) {
-  EXPECT_EQ(middle_sample({7}), 0U);
-  EXPECT_EQ(middle_sample({3, 1, 2}), 2U);
+  EXPECT_EQ(trace::middle_sample({7}), 0U);
+  EXPECT_EQ(trace::middle_sample({3, 1, 2}), 2U);
 }
 
 TEST(MiddleSample, OfTwoInTheMiddleIsTheSmaller) {
-  EXPECT_EQ(middle_sample({4, 1, 3, 2}), 3U);  // 2 and 3 are in the middle
-  EXPECT_EQ(middle_sample({5, 5}), 0U);
+  EXPECT_EQ(trace::middle_sample({4, 1, 3, 2}), 3U);  // 2 and 3 are in the middle
+  EXPECT_EQ(trace::middle_sample({5, 5}), 0U);
 }
 
 }  // namespace

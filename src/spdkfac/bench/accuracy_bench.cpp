@@ -11,6 +11,7 @@
 
 #include "spdkfac/base/log.h"
 #include "spdkfac/data/batches.h"
+#include "spdkfac/kfac/inverse.h"
 #include "spdkfac/kfac/symmetric.h"
 #include "spdkfac/models/model.h"
 #include "spdkfac/report/record.h"
@@ -30,7 +31,7 @@ at::Tensor saved_factor(torch::serialize::InputArchive& layer, const std::string
   const auto elements = static_cast<double>(packed.numel()) / static_cast<double>(groups);
   const auto dim = static_cast<std::int64_t>((std::sqrt(8 * elements + 1) - 1) / 2 + 0.5);
   at::Tensor factor = at::empty({groups, dim, dim}, at::kDouble);
-  unpack_upper(packed, factor);
+  kfac::unpack_upper(packed, factor);
   return factor;
 }
 
@@ -75,7 +76,7 @@ std::vector<LayerError> layer_errors(Preconditioner& kfac, const std::vector<at:
     const at::Tensor a = saved_factor(saved, "a_mean", groups);
     const at::Tensor g = saved_factor(saved, "g_mean", groups);
     const auto [damping_a, damping_g] =
-        damping_of(a, g, kfac.options().damping_mode, kfac.options().damping);
+        kfac::damping_of(a, g, kfac.options().damping_mode, kfac.options().damping);
     const at::Tensor gradient = joined(before[2 * index], before[2 * index + 1], groups);
     const at::Tensor expected = at::matmul(at::matmul(damped_inverse(g, damping_g), gradient),
                                            damped_inverse(a, damping_a));
@@ -92,9 +93,9 @@ std::vector<LayerError> measure(const AccuracyOptions& options, Precision precis
                                 const ProgressListener& progress) {
   const at::Device device = train::find_device(options.device);
   torch::manual_seed(1);
-  ModelOptions shape;
+  models::ModelOptions shape;
   shape.channels = 1;
-  const std::shared_ptr<Model> model = make_model(options.model, shape);
+  const std::shared_ptr<models::Model> model = models::make_model(options.model, shape);
   model->to(device);
   KfacOptions kfac_options;
   kfac_options.precision = precision;
@@ -103,8 +104,9 @@ std::vector<LayerError> measure(const AccuracyOptions& options, Precision precis
   Preconditioner kfac(*model, kfac_options, make_logger({.level = "warning"}));
   torch::optim::SGD optimizer(model->parameters(),
                               torch::optim::SGDOptions(options.learning_rate).momentum(0.9));
-  const Batches batches(load_fashion_mnist(Split::kTrain, options.data_dir).to(device),
-                        {.batch = options.batch, .shuffle = true, .device = device});
+  const data::Batches batches(
+      data::load_fashion_mnist(data::Split::kTrain, options.data_dir).to(device),
+      {.batch = options.batch, .shuffle = true, .device = device});
   if (progress.begin) {
     progress.begin(name_of(precision_names(), precision), static_cast<std::size_t>(options.steps));
   }
@@ -112,7 +114,7 @@ std::vector<LayerError> measure(const AccuracyOptions& options, Precision precis
   // The last step has new inverses, and is not clipped.
   const std::int64_t last = (options.steps + 4) / 5 * 5;
   for (std::int64_t step = 0; step <= last; ++step) {
-    const Batch batch = batches.at(step % batches.size());
+    const data::Batch batch = batches.at(step % batches.size());
     optimizer.zero_grad();
     torch::nn::functional::cross_entropy(model->forward(batch.images), batch.labels).backward();
     if (step == last) before = gradients(kfac);
@@ -153,10 +155,10 @@ std::vector<PrecisionErrors> bench_accuracy(const AccuracyOptions& options,
 }
 
 std::string to_text(const AccuracyOptions& options, const std::vector<PrecisionErrors>& result) {
-  Table table({{"precision", Table::Align::kLeft},
-               {"error"},
-               {"largest of a layer"},
-               {"layer", Table::Align::kLeft}});
+  report::Table table({{"precision", report::Table::Align::kLeft},
+                       {"error"},
+                       {"largest of a layer"},
+                       {"layer", report::Table::Align::kLeft}});
   for (const PrecisionErrors& errors : result) {
     table.add_row({name_of(precision_names(), errors.precision),
                    fmt::format("{:.1e}", errors.relative()),
@@ -169,9 +171,9 @@ std::string to_text(const AccuracyOptions& options, const std::vector<PrecisionE
 }
 
 Json to_json(const AccuracyOptions& options, const std::vector<PrecisionErrors>& result) {
-  RecordHead head;
+  report::RecordHead head;
   head.experiment = "accuracy";
-  head.mode = RecordMode::kMeasured;
+  head.mode = report::RecordMode::kMeasured;
   head.device = options.device;
   head.options = {{"model", options.model},
                   {"batch", options.batch},

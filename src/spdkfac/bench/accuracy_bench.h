@@ -16,7 +16,7 @@ namespace spdkfac::bench {
 // same factors, on a network that was trained a little?
 struct AccuracyOptions {
   std::string model = "resnet20";
-  std::string data_dir = kFashionMnistFolder;
+  std::string data_dir = data::kFashionMnistFolder;
   std::string device = "cpu";
   std::int64_t batch = 128;
   std::int64_t steps = 200;

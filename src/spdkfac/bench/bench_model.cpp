@@ -18,12 +18,12 @@
 namespace spdkfac::bench {
 namespace {
 
-std::shared_ptr<Model> model_of(const BenchSetting& setting) {
+std::shared_ptr<models::Model> model_of(const BenchSetting& setting) {
   torch::manual_seed(1);
-  ModelOptions options;
+  models::ModelOptions options;
   options.width = setting.width;
   options.channels = setting.input[0];
-  return make_model(setting.model, options);
+  return models::make_model(setting.model, options);
 }
 
 // Products in bf16 while it lives.
@@ -65,13 +65,13 @@ Json to_json(const BenchSetting& setting) {
 }
 
 ModelSpec describe_setting(const BenchSetting& setting) {
-  const std::shared_ptr<Model> model = model_of(setting);
+  const std::shared_ptr<models::Model> model = model_of(setting);
   return describe(
       setting.model, *model, [&](at::Tensor images) { return model->forward(std::move(images)); },
       setting.batch, setting.input);
 }
 
-Batch random_batch(const BenchSetting& setting, at::Device device, std::uint64_t seed) {
+data::Batch random_batch(const BenchSetting& setting, at::Device device, std::uint64_t seed) {
   torch::manual_seed(seed);
   std::vector<std::int64_t> shape = {setting.batch};
   shape.insert(shape.end(), setting.input.begin(), setting.input.end());
@@ -79,7 +79,7 @@ Batch random_batch(const BenchSetting& setting, at::Device device, std::uint64_t
   const auto format =
       setting.channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
   return {torch::randn(shape, options).contiguous(format),
-          torch::randint(0, model_info(setting.model).classes, {setting.batch},
+          torch::randint(0, models::model_info(setting.model).classes, {setting.batch},
                          options.dtype(at::kLong))};
 }
 
@@ -105,26 +105,26 @@ BenchModel::BenchModel(const BenchSetting& setting, at::Device device,
       model_->parameters(), torch::optim::SGDOptions(kLearningRate).momentum(0.9));
 }
 
-double BenchModel::step(const Batch& batch, int count) {
+double BenchModel::step(const data::Batch& batch, int count) {
   using Clock = std::chrono::steady_clock;
-  wait_for_device(device_);
+  calibrate::wait_for_device(device_);
   const Clock::time_point start = Clock::now();
   if (graphs_ && !run_graph_) record_graph(batch);
   for (int index = 0; index < count; ++index) graphs_ ? run_graph_() : train(batch);
-  wait_for_device(device_);
+  calibrate::wait_for_device(device_);
   return std::chrono::duration<double>(Clock::now() - start).count() / count;
 }
 
-void BenchModel::record_graph(const Batch& batch) {
+void BenchModel::record_graph(const data::Batch& batch) {
   const auto step = [this, batch] { train(batch); };
   if (kfac_) {
     run_graph_ = [steps = std::make_shared<GraphSteps>(*kfac_, step)] { steps->run(); };
   } else {
-    run_graph_ = [steps = std::make_shared<GraphedWork>(step)] { steps->run(); };
+    run_graph_ = [steps = std::make_shared<kfac::GraphedWork>(step)] { steps->run(); };
   }
 }
 
-void BenchModel::train(const Batch& batch) {
+void BenchModel::train(const data::Batch& batch) {
   if (kfac_) StepMeter(*kfac_).start_trace();
   optimizer_->zero_grad();
   at::Tensor loss;

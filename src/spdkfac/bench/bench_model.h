@@ -39,7 +39,7 @@ Json to_json(const BenchSetting& setting);
 ModelSpec describe_setting(const BenchSetting& setting);
 
 // Images of noise with random labels.
-Batch random_batch(const BenchSetting& setting, at::Device device, std::uint64_t seed);
+data::Batch random_batch(const BenchSetting& setting, at::Device device, std::uint64_t seed);
 
 // A copy of the model that is trained by SGD, by K-FAC where `kfac` is given.
 class BenchModel {
@@ -51,18 +51,18 @@ class BenchModel {
              const Distribution& distribution = {});
 
   // Trains so many steps in a row; the seconds of one. Steps as graphs take the first batch again.
-  double step(const Batch& batch, int count = 1);
+  double step(const data::Batch& batch, int count = 1);
 
   Preconditioner& kfac() { return *kfac_; }
 
  private:
-  void train(const Batch& batch);
-  void record_graph(const Batch& batch);
+  void train(const data::Batch& batch);
+  void record_graph(const data::Batch& batch);
 
   at::Device device_;
   bool autocast_;
   bool graphs_;
-  std::shared_ptr<Model> model_;
+  std::shared_ptr<models::Model> model_;
   std::unique_ptr<Preconditioner> kfac_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::function<void()> run_graph_;  // of steps as graphs

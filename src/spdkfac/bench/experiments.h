@@ -25,7 +25,7 @@ struct Experiment {
   std::string name;  // on the command line and in records
   std::string help;
   std::vector<Variant> variants;
-  RunTable table = RunTable::kIteration;
+  report::RunTable table = report::RunTable::kIteration;
   bool memory = false;  // what ranks hold is asked for, not the times
 };
 // iteration, breakdown, pipelining, placement, ablation, scaling, memory.

@@ -25,8 +25,8 @@ constexpr std::int64_t kFewDims = 256;
 using Cost = std::function<Seconds(double size)>;
 
 // A form at some sizes between the first and the last, each a twelfth of an octave on.
-std::vector<Measurement> curve_of(double first, double last, const Cost& time) {
-  std::vector<Measurement> curve;
+std::vector<plan::Measurement> curve_of(double first, double last, const Cost& time) {
+  std::vector<plan::Measurement> curve;
   const double ratio = std::pow(2.0, 1.0 / 12);
   for (double size = first; size < last; size *= ratio) {
     const double rounded = std::round(size);
@@ -36,7 +36,8 @@ std::vector<Measurement> curve_of(double first, double last, const Cost& time) {
   return curve;
 }
 
-double mean_residual(const std::vector<Measurement>& measured, const FitQuality& quality) {
+double mean_residual(const std::vector<plan::Measurement>& measured,
+                     const plan::FitQuality& quality) {
   double sum = 0;
   for (std::size_t i = 0; i < measured.size(); ++i) {
     sum += std::abs(quality.residuals[i] / measured[i].time);
@@ -44,8 +45,9 @@ double mean_residual(const std::vector<Measurement>& measured, const FitQuality&
   return sum / static_cast<double>(measured.size());
 }
 
-FittedForm form_of(const char* form, std::string text, const std::vector<Measurement>& measured,
-                   const FitQuality& quality, bool used, const Cost& time) {
+report::FittedForm form_of(const char* form, std::string text,
+                           const std::vector<plan::Measurement>& measured,
+                           const plan::FitQuality& quality, bool used, const Cost& time) {
   return {.form = form,
           .text = std::move(text),
           .r_squared = quality.r_squared,
@@ -62,37 +64,37 @@ Cost time_of(const InverseCost& cost) {
   return [cost](double dim) { return inverse_time(cost, std::llround(dim)); };
 }
 
-CostCurve collective_curve(const CollectiveFits& fits) {
-  const std::vector<Measurement>& measured = fits.measured.times;
+report::CostCurve collective_curve(const calibrate::CollectiveFits& fits) {
+  const std::vector<plan::Measurement>& measured = fits.measured.times;
   const CollectiveCost& affine = fits.affine.model;
-  return {
-      .name = operation_name(fits.measured.operation),
-      .unit = "elements",
-      .points = measured,
-      .forms = {form_of("affine", coefficients_text(affine), measured, fits.affine.quality,
-                        !fits.takes_table(), time_of(affine)),
-                form_of("table", coefficients_text(fits.table.model), measured, fits.table.quality,
-                        fits.takes_table(), time_of(CollectiveCost(fits.table.model)))}};
+  return {.name = operation_name(fits.measured.operation),
+          .unit = "elements",
+          .points = measured,
+          .forms = {form_of("affine", report::coefficients_text(affine), measured,
+                            fits.affine.quality, !fits.takes_table(), time_of(affine)),
+                    form_of("table", report::coefficients_text(fits.table.model), measured,
+                            fits.table.quality, fits.takes_table(),
+                            time_of(CollectiveCost(fits.table.model)))}};
 }
 
-CostCurve inverse_curve(const InverseFits& fits) {
+report::CostCurve inverse_curve(const calibrate::InverseFits& fits) {
   const ExponentialInverse& exponential = fits.exponential.model;
   const CubicInverse& cubic = fits.cubic.model;
   const CostTable& table = fits.table.model;
   return {.name = "inverse",
           .unit = "dim",
           .points = fits.measured,
-          .forms = {form_of("exponential", coefficients_text(exponential), fits.measured,
+          .forms = {form_of("exponential", report::coefficients_text(exponential), fits.measured,
                             fits.exponential.quality, false, time_of(InverseCost(exponential))),
-                    form_of("cubic", coefficients_text(cubic), fits.measured, fits.cubic.quality,
-                            !fits.takes_table(), time_of(InverseCost(cubic))),
-                    form_of("table", coefficients_text(table), fits.measured, fits.table.quality,
-                            fits.takes_table(), time_of(InverseCost(table)))}};
+                    form_of("cubic", report::coefficients_text(cubic), fits.measured,
+                            fits.cubic.quality, !fits.takes_table(), time_of(InverseCost(cubic))),
+                    form_of("table", report::coefficients_text(table), fits.measured,
+                            fits.table.quality, fits.takes_table(), time_of(InverseCost(table)))}};
 }
 
 // A cost of a cluster file, without the measurements that it was made from.
-CostCurve plain_curve(const char* name, const char* unit, double first, double last,
-                      const Cost& time) {
+report::CostCurve plain_curve(const char* name, const char* unit, double first, double last,
+                              const Cost& time) {
   return {.name = name,
           .unit = unit,
           .points = {},
@@ -104,7 +106,7 @@ CostCurve plain_curve(const char* name, const char* unit, double first, double l
                      .curve = curve_of(first, last, time)}}};
 }
 
-CostCurve broadcast_of_inverse(const CostModel& costs, double first, double last) {
+report::CostCurve broadcast_of_inverse(const CostModel& costs, double first, double last) {
   return plain_curve("broadcast", "dim", first, last, [&](double dim) {
     return costs.broadcast.time(packed_elements(std::llround(dim)));
   });
@@ -118,21 +120,22 @@ std::optional<std::int64_t> threshold(const CostModel& costs, std::int64_t max_d
   return std::nullopt;
 }
 
-RecordHead head_of(const FitBenchOptions& options) {
-  RecordHead head;
+report::RecordHead head_of(const FitBenchOptions& options) {
+  report::RecordHead head;
   head.experiment = options.inverse ? "inverse" : "comm";
   return head;
 }
 
-CostCurves curves_of(const FitBenchOptions& options, const Calibration& calibration) {
-  CostCurves result;
+report::CostCurves curves_of(const FitBenchOptions& options,
+                             const calibrate::Calibration& calibration) {
+  report::CostCurves result;
   if (!options.inverse) {
-    for (const CollectiveFits& fits : calibration.collectives) {
+    for (const calibrate::CollectiveFits& fits : calibration.collectives) {
       result.curves.push_back(collective_curve(fits));
     }
     return result;
   }
-  const std::vector<Measurement>& measured = calibration.inverse.measured;
+  const std::vector<plan::Measurement>& measured = calibration.inverse.measured;
   result.curves.push_back(inverse_curve(calibration.inverse));
   if (calibration.costs.world > 1) {
     result.curves.push_back(
@@ -145,23 +148,23 @@ CostCurves curves_of(const FitBenchOptions& options, const Calibration& calibrat
 
 }  // namespace
 
-CostCurves simulate_fits(const FitBenchOptions& options) {
+report::CostCurves simulate_fits(const FitBenchOptions& options) {
   const CostModel costs = train::simulated_cluster(options.ranks);
-  CostCurves result;
+  report::CostCurves result;
   result.head = head_of(options);
   result.head.cluster = costs.name;
   if (options.inverse) {
     const auto largest = static_cast<double>(options.max_dim);
-    result.curves.push_back(plain_curve("inverse", "dim", kSmallestDim, largest, [&](double dim) {
-      return costs.inverse_time(std::llround(dim));
-    }));
-    result.curves.push_back(broadcast_of_inverse(costs, kSmallestDim, largest));
+    result.curves.push_back(
+        plain_curve("inverse", "dim", calibrate::kSmallestDim, largest,
+                    [&](double dim) { return costs.inverse_time(std::llround(dim)); }));
+    result.curves.push_back(broadcast_of_inverse(costs, calibrate::kSmallestDim, largest));
     result.has_threshold = true;
     result.threshold = threshold(costs, options.max_dim);
     return result;
   }
   const auto add = [&](const char* name, const CollectiveCost& cost) {
-    result.curves.push_back(plain_curve(name, "elements", kSmallestMessage,
+    result.curves.push_back(plain_curve(name, "elements", calibrate::kSmallestMessage,
                                         static_cast<double>(options.max_elements), time_of(cost)));
   };
   add("all_reduce", costs.all_reduce);
@@ -170,8 +173,8 @@ CostCurves simulate_fits(const FitBenchOptions& options) {
   return result;
 }
 
-std::optional<CostCurves> measure_fits(const FitBenchOptions& options,
-                                       const ProgressListener& progress) {
+std::optional<report::CostCurves> measure_fits(const FitBenchOptions& options,
+                                               const ProgressListener& progress) {
   const c10::Device device = train::find_device(options.device);
   if (options.threads > 0) at::set_num_threads(options.threads);
   train::RankOptions rank_options = options.ranks;
@@ -180,24 +183,24 @@ std::optional<CostCurves> measure_fits(const FitBenchOptions& options,
   if (ranks.alone() && !options.inverse) {
     throw ConfigError("bench comm: there is one rank; start the program by mpirun -n P");
   }
-  CalibrationOptions calibration_options = full_calibration(device);
+  calibrate::CalibrationOptions calibration_options = calibrate::full_calibration(device);
   calibration_options.repetitions = options.repetitions;
   calibration_options.max_dim = options.inverse ? options.max_dim : kFewDims;
   calibration_options.max_elements =
       options.inverse ? packed_elements(options.max_dim) : options.max_elements;
-  CalibrationObserver observer;
+  calibrate::CalibrationObserver observer;
   if (ranks.first()) {
     observer.begin = [&](Seconds, std::size_t samples) {
       if (progress.begin) progress.begin("measuring", samples);
     };
     observer.advance = progress.advance;
   }
-  const Calibration calibration =
-      calibrate(*ranks.communicator(), device, calibration_options, observer);
+  const calibrate::Calibration calibration =
+      calibrate::calibrate(*ranks.communicator(), device, calibration_options, observer);
   if (!ranks.first()) return std::nullopt;
-  CostCurves result = curves_of(options, calibration);
+  report::CostCurves result = curves_of(options, calibration);
   result.head = head_of(options);
-  result.head.mode = RecordMode::kMeasured;
+  result.head.mode = report::RecordMode::kMeasured;
   result.head.device = fmt::format("{}, {} ranks, {} threads a rank", calibration.machine.device,
                                    ranks.size(), calibration.machine.threads);
   return result;

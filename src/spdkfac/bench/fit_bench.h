@@ -23,9 +23,9 @@ struct FitBenchOptions {
 };
 
 // What the cluster of the options says.
-CostCurves simulate_fits(const FitBenchOptions& options);
+report::CostCurves simulate_fits(const FitBenchOptions& options);
 // Measures on the ranks of mpirun and fits; nothing on all ranks but the first.
-std::optional<CostCurves> measure_fits(const FitBenchOptions& options,
-                                       const ProgressListener& progress = {});
+std::optional<report::CostCurves> measure_fits(const FitBenchOptions& options,
+                                               const ProgressListener& progress = {});
 
 }  // namespace spdkfac::bench

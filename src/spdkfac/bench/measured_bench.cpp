@@ -39,7 +39,7 @@ struct Samples {
   Trace last;
 };
 
-void add_note(RecordHead& head, const std::string& text) {
+void add_note(report::RecordHead& head, const std::string& text) {
   head.note += (head.note.empty() ? "" : " ") + text;
 }
 
@@ -60,7 +60,7 @@ MeasuredVariant make_variant(const Variant& variant, const BenchSetting& setting
   distribution.plans = PlanForCosts{setup.costs, variant.options};
   if (setup.ranks.alone()) {
     const Communicator& ranks = *measured.communicator;
-    const Planner planner = planner_of_costs(setup.costs, ranks.size(), variant.options);
+    const Planner planner = runtime::planner_of_costs(setup.costs, ranks.size(), variant.options);
     distribution.plans = CustomPlanner{planner_of_emulated_rank(planner, setup.costs, ranks.rank()),
                                        variant.options.second_order()};
   }
@@ -72,7 +72,7 @@ MeasuredVariant make_variant(const Variant& variant, const BenchSetting& setting
 
 // Before every step that counts: machines change their speed, and what a prediction is made of
 // should be as old as what it is held against.
-void time_layers(MeasuredVariant& measured, const Batch& batch) {
+void time_layers(MeasuredVariant& measured, const data::Batch& batch) {
   StepMeter meter(measured.model->kfac());
   meter.time_layers(true);
   measured.model->step(batch);
@@ -81,24 +81,26 @@ void time_layers(MeasuredVariant& measured, const Batch& batch) {
 
 // Keeps measuring what computation and messages take from each other, between the steps. None where
 // messages take nothing from a rank, as on an emulated link.
-std::optional<ContentionMeter> make_meter(const Setup& setup) {
+std::optional<calibrate::ContentionMeter> make_meter(const Setup& setup) {
   if (setup.emulated()) return std::nullopt;
-  std::vector<Measurement> all_reduce;
-  for (std::int64_t elements = kSmallestMessage; elements <= kLargestMessage; elements *= 2) {
+  std::vector<plan::Measurement> all_reduce;
+  for (std::int64_t elements = calibrate::kSmallestMessage; elements <= kLargestMessage;
+       elements *= 2) {
     all_reduce.push_back({static_cast<double>(elements), setup.costs.all_reduce.time(elements)});
   }
-  return std::optional<ContentionMeter>(
-      std::in_place, Bench{*setup.ranks.communicator(), setup.device}, all_reduce);
+  return std::optional<calibrate::ContentionMeter>(
+      std::in_place, calibrate::Bench{*setup.ranks.communicator(), setup.device}, all_reduce);
 }
 
 // One step of each in turn; the first ones, in which plans are made and made again, do not count.
 std::vector<Samples> take_turns(std::vector<MeasuredVariant>& variants, const BenchSetting& setting,
-                                const Setup& setup, std::optional<ContentionMeter>& meter,
+                                const Setup& setup,
+                                std::optional<calibrate::ContentionMeter>& meter,
                                 const ProgressListener& progress) {
   const train::Ranks& ranks = setup.ranks;
   // One step to warm up, those that are measured for the plan, one to get used to the new plan.
   const std::int64_t warmup = setup.profile_steps + 2;
-  const Batch batch =
+  const data::Batch batch =
       random_batch(setting, setup.device, 1 + static_cast<std::uint64_t>(ranks.rank()));
   const std::int64_t steps = warmup + setting.steps;
   const bool tells = ranks.first() && progress.begin && progress.advance;
@@ -135,7 +137,7 @@ std::vector<Samples> take_turns(std::vector<MeasuredVariant>& variants, const Be
 std::vector<std::optional<IterationResult>> forecasts(const Experiment& experiment,
                                                       const BenchSetting& setting,
                                                       const Setup& setup, int world,
-                                                      RecordHead& head) {
+                                                      report::RecordHead& head) {
   std::vector<std::optional<IterationResult>> results(experiment.variants.size());
   if (!setup.ranks.first()) return results;
   try {
@@ -157,10 +159,10 @@ IterationResult measured_result(const Setup& setup, const MeasuredVariant& varia
                                 Samples samples) {
   IterationResult result;
   result.samples = setup.ranks.largest(samples.seconds);
-  result.iteration = Seconds(quantile(result.samples, 0.5));
+  result.iteration = Seconds(trace::quantile(result.samples, 0.5));
   result.breakdown = median_parts(samples.parts);
   result.sent_bytes = samples.sent_bytes;
-  result.factor_messages = Seconds(quantile(samples.factor_messages, 0.5));
+  result.factor_messages = Seconds(trace::quantile(samples.factor_messages, 0.5));
   result.trace = std::move(samples.last);
   if (setup.emulated()) {  // it is one rank of an emulated world
     Trace in_world(variant.communicator->size());
@@ -172,13 +174,14 @@ IterationResult measured_result(const Setup& setup, const MeasuredVariant& varia
 
 // The costs of replays: those of the setup, with what the meter has found between the steps.
 CostModel replay_costs(const Setup& setup, const BenchSetting& setting,
-                       const std::optional<ContentionMeter>& meter, RecordHead& head) {
+                       const std::optional<calibrate::ContentionMeter>& meter,
+                       report::RecordHead& head) {
   CostModel costs = setup.costs;
   // Whatever the cluster file says, the measured steps do both.
   costs.overheads.unpack_on_arrival = true;
   costs.task_order = TaskOrder::kFactorsBetweenPasses;
   if (!meter) return costs;
-  const RatesTogether rates = meter->rates();
+  const calibrate::RatesTogether rates = meter->rates();
   costs.overheads.compute_rate_under_communication = rates.computation;
   costs.overheads.communication_rate_under_computation = rates.communication;
   add_note(head, fmt::format(
@@ -196,7 +199,7 @@ void measure_model(const Experiment& experiment, const BenchSetting& setting, co
   }
   const int world = variants.front().communicator->size();
   auto forecast = forecasts(experiment, setting, setup, world, result.head);
-  std::optional<ContentionMeter> meter = make_meter(setup);
+  std::optional<calibrate::ContentionMeter> meter = make_meter(setup);
   std::vector<Samples> samples = take_turns(variants, setting, setup, meter, progress);
   const CostModel costs = replay_costs(setup, setting, meter, result.head);
   std::vector<TimedSteps> timed;
@@ -211,7 +214,7 @@ void measure_model(const Experiment& experiment, const BenchSetting& setting, co
     const Variant& variant = experiment.variants[i];
     Preconditioner& kfac = variants[i].model->kfac();
     const Plan plan = kfac.plan().value();
-    Run run;
+    report::Run run;
     run.model = setting.model;
     run.world = world;
     run.algorithm = variant.options.algorithm;
@@ -221,7 +224,7 @@ void measure_model(const Experiment& experiment, const BenchSetting& setting, co
     run.replay = replay(timed[i], costs, plan,
                         setup.emulated() ? BreakdownOf::kLongestRank : BreakdownOf::kMeanOfRanks);
     run.measured = measured_result(setup, variants[i], std::move(samples[i]));
-    if (experiment.table == RunTable::kPlacement) run.owners = plan.placements;
+    if (experiment.table == report::RunTable::kPlacement) run.owners = plan.placements;
     result.runs.push_back(std::move(run));
     result.memory.push_back(train::gather(setup.ranks, {.memory = kfac.memory()}));
   }
@@ -252,7 +255,7 @@ RunBenchResult measure_runs(const Experiment& all, const MeasuredBenchOptions& o
   result.head.options = options_of(experiment, options);
   ranks.require_same("the options", result.head.options.dump());
   const Setup setup = make_setup(ranks, device, options, result.head);
-  const Machine machine = find_machine(*ranks.communicator(), device);
+  const calibrate::Machine machine = calibrate::find_machine(*ranks.communicator(), device);
   result.head.device = fmt::format("{}, {} thread{} a rank", machine.device, machine.threads,
                                    machine.threads == 1 ? "" : "s");
   for (const BenchSetting& setting : options.settings) {

@@ -32,15 +32,15 @@ std::optional<Seconds> paper_iteration(const std::string& cluster, int world,
   return Seconds(times.at(model).at(options.algorithm).get<double>());
 }
 
-std::optional<PaperModel> paper_model(const std::string& model) {
+std::optional<report::PaperModel> paper_model(const std::string& model) {
   const Json& models = paper().at("models");
   if (!models.contains(model)) return std::nullopt;
   const Json& row = models.at(model);
-  return PaperModel{.parameters = row.at("parameters").get<double>(),
-                    .layers = row.at("layers").get<std::int64_t>(),
-                    .batch = row.at("batch").get<std::int64_t>(),
-                    .a_elements = row.at("a_elements").get<double>(),
-                    .g_elements = row.at("g_elements").get<double>()};
+  return report::PaperModel{.parameters = row.at("parameters").get<double>(),
+                            .layers = row.at("layers").get<std::int64_t>(),
+                            .batch = row.at("batch").get<std::int64_t>(),
+                            .a_elements = row.at("a_elements").get<double>(),
+                            .g_elements = row.at("g_elements").get<double>()};
 }
 
 }  // namespace spdkfac::bench

@@ -16,6 +16,6 @@ namespace spdkfac::bench {
 std::optional<Seconds> paper_iteration(const std::string& cluster, int world,
                                        const std::string& model, const PlanOptions& options);
 // A model's row in its table.
-std::optional<PaperModel> paper_model(const std::string& model);
+std::optional<report::PaperModel> paper_model(const std::string& model);
 
 }  // namespace spdkfac::bench

@@ -28,7 +28,7 @@ Trace RankTraces::last_step(Preconditioner& kfac) const {
   const double first = *std::min_element(begins.begin(), begins.end());
   std::vector<Seconds> shifts;
   for (const double one : begins) shifts.emplace_back(one - first);
-  return joined_traces(traces, shifts);
+  return trace::joined_traces(traces, shifts);
 }
 
 }  // namespace spdkfac::bench

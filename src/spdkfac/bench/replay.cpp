@@ -14,7 +14,7 @@ CategoryTimes median_parts(const std::vector<CategoryTimes>& samples) {
   for (const Category category : kCategories) {
     std::vector<double> values;
     for (const CategoryTimes& sample : samples) values.push_back(sample[category].value());
-    result[category] = Seconds(quantile(values, 0.5));
+    result[category] = Seconds(trace::quantile(values, 0.5));
   }
   return result;
 }
@@ -45,8 +45,8 @@ IterationResult replay(const TimedSteps& timed, const CostModel& costs, const Pl
     parts.push_back(whose == BreakdownOf::kMeanOfRanks ? mean_breakdown(one.trace) : one.breakdown);
   }
   // Simulated once more, because the traces of all steps could fill the memory.
-  IterationResult result = simulated(middle_sample(iterations));
-  result.iteration = Seconds(quantile(iterations, 0.5));
+  IterationResult result = simulated(trace::middle_sample(iterations));
+  result.iteration = Seconds(trace::quantile(iterations, 0.5));
   result.breakdown = median_parts(parts);
   return result;
 }

@@ -18,9 +18,9 @@ namespace spdkfac::bench {
 
 // What an experiment found. Runs keep the traces of their iterations where they were asked for.
 struct RunBenchResult {
-  RecordHead head;
-  RunTable table = RunTable::kIteration;
-  std::vector<Run> runs;
+  report::RecordHead head;
+  report::RunTable table = report::RunTable::kIteration;
+  std::vector<report::Run> runs;
   // For each measured run what each rank holds between steps.
   std::vector<std::vector<train::RankFigures>> memory;
   bool first_rank = true;

@@ -12,8 +12,8 @@ namespace spdkfac::bench {
 namespace {
 
 Setup real_setup(const train::Ranks& ranks, at::Device device, const train::RankOptions& options,
-                 RecordHead& head) {
-  head.mode = RecordMode::kMeasured;
+                 report::RecordHead& head) {
+  head.mode = report::RecordMode::kMeasured;
   const CostModel costs = train::costs_of_ranks(options, ranks, device, [](const auto&) {});
   head.cluster = costs.name;
   return {ranks, device, costs, options.profile_steps, [&ranks] { return ranks.communicator(); }};
@@ -50,10 +50,10 @@ CostModel emulated_costs(const train::RankOptions& options, const train::Ranks& 
 }
 
 Setup emulated_setup(const train::Ranks& ranks, at::Device device,
-                     const MeasuredBenchOptions& options, RecordHead& head) {
+                     const MeasuredBenchOptions& options, report::RecordHead& head) {
   const int world = options.emulated_world;
   const CostModel costs = emulated_costs(options.ranks, ranks, device, world);
-  head.mode = RecordMode::kEmulated;
+  head.mode = report::RecordMode::kEmulated;
   head.cluster = costs.name;
   head.note = fmt::format(
       "Emulated: one process does the work of one of {} ranks, for each plan of the one that "
@@ -62,7 +62,7 @@ Setup emulated_setup(const train::Ranks& ranks, at::Device device,
       world);
   return {ranks, device, costs, options.ranks.profile_steps, [costs, world, device] {
             return make_emulated_link(
-                std::make_shared<MirroredPeers>(/*rank=*/0, world),
+                std::make_shared<comm::MirroredPeers>(/*rank=*/0, world),
                 [costs](Operation operation, std::int64_t elements) {
                   return time_of(costs, operation, elements);
                 },
@@ -73,7 +73,7 @@ Setup emulated_setup(const train::Ranks& ranks, at::Device device,
 }  // namespace
 
 Setup make_setup(const train::Ranks& ranks, at::Device device, const MeasuredBenchOptions& options,
-                 RecordHead& head) {
+                 report::RecordHead& head) {
   const bool emulated = options.emulated_world > 0;
   if (ranks.alone() && !emulated) {
     throw ConfigError(fmt::format(

@@ -29,6 +29,6 @@ struct Setup {
 // The ranks of mpirun, or an emulated one. Writes mode, cluster and note of the record. Options
 // that do not fit the number of ranks are a ConfigError.
 Setup make_setup(const train::Ranks& ranks, at::Device device, const MeasuredBenchOptions& options,
-                 RecordHead& head);
+                 report::RecordHead& head);
 
 }  // namespace spdkfac::bench

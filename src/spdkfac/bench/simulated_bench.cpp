@@ -12,7 +12,7 @@ RunBenchResult simulate_runs(const Experiment& experiment, const std::vector<Mod
   RunBenchResult result;
   result.head.experiment = experiment.name;
   result.table = experiment.table;
-  result.head.mode = RecordMode::kSimulated;
+  result.head.mode = report::RecordMode::kSimulated;
   result.head.cluster = costs.name;
   for (const ModelSpec& model : models) {
     for (const int world : worlds) {
@@ -20,14 +20,14 @@ RunBenchResult simulate_runs(const Experiment& experiment, const std::vector<Mod
         const int ranks = variant.world.value_or(world);
         Prediction forecast = predict(model, costs, ranks, variant.options, {});
         if (!traces) forecast.result.trace = Trace();
-        Run run;
+        report::Run run;
         run.model = model.name;
         run.world = ranks;
         run.algorithm = variant.options.algorithm;
         run.label = variant.label;
         run.paper = paper_iteration(costs.name, ranks, model.name, variant.options);
         run.forecast = std::move(forecast.result);
-        if (experiment.table == RunTable::kPlacement) run.owners = forecast.plan.placements;
+        if (experiment.table == report::RunTable::kPlacement) run.owners = forecast.plan.placements;
         result.runs.push_back(std::move(run));
       }
     }

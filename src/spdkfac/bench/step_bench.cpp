@@ -68,7 +68,7 @@ class CallsAlone {
   std::vector<std::pair<std::string, double>> medians_ms() const {
     std::vector<std::pair<std::string, double>> medians;
     for (const auto& [category, seconds] : seconds_) {
-      medians.emplace_back(category_name(category), quantile(seconds, 0.5) * kMilli);
+      medians.emplace_back(category_name(category), trace::quantile(seconds, 0.5) * kMilli);
     }
     return medians;
   }
@@ -82,10 +82,10 @@ class CallsAlone {
 
   template <class Calls>
   void time(Category category, const Calls& calls) {
-    wait_for_device(device_);
+    calibrate::wait_for_device(device_);
     const Clock::time_point start = Clock::now();
     calls();
-    wait_for_device(device_);
+    calibrate::wait_for_device(device_);
     seconds_[category].push_back(std::chrono::duration<double>(Clock::now() - start).count());
   }
 
@@ -123,7 +123,7 @@ StepBenchResult bench_step(const StepBenchOptions& options, const ProgressListen
   at::globalContext().setAllowTF32CuBLAS(tf32);
   at::globalContext().setAllowTF32CuDNN(tf32);
   at::globalContext().setBenchmarkCuDNN(true);
-  const Batch batch = random_batch(setting, device, 1);
+  const data::Batch batch = random_batch(setting, device, 1);
   BenchSetting as_it_is = setting;
   as_it_is.graphs = false;
   StepBenchResult result;
@@ -183,14 +183,14 @@ StepBenchResult bench_step(const StepBenchOptions& options, const ProgressListen
     if (progress.advance) progress.advance();
   }
   for (std::size_t part = 0; part < kCategoryCount; ++part) {
-    const double median = quantile(parts[part], 0.5);
+    const double median = trace::quantile(parts[part], 0.5);
     if (median > 0) result.parts.emplace_back(category_name(kCategories[part]), median);
   }
   for (const auto& [name, milliseconds] : factors) {
-    result.parts.emplace_back("  " + name, quantile(milliseconds, 0.5));
+    result.parts.emplace_back("  " + name, trace::quantile(milliseconds, 0.5));
   }
   result.calls_alone = calls.medians_ms();
-  result.methods = measured_methods();
+  result.methods = kfac::measured_methods();
   return result;
 }
 

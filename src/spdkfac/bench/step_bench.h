@@ -40,7 +40,7 @@ struct StepBenchResult {
   std::int64_t peak_bytes_sgd = 0;  // CUDA only
   std::int64_t peak_bytes_kfac = 0;
   KfacMemory memory;
-  std::vector<MeasuredMethod> methods;
+  std::vector<kfac::MeasuredMethod> methods;
   Trace last;  // of the traced steps
 };
 

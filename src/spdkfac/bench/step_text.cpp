@@ -17,13 +17,13 @@ const std::string& precision_name(Precision precision) {
   return precision_names()[static_cast<std::size_t>(precision)];
 }
 
-std::string methods_text(const std::vector<MeasuredMethod>& methods) {
-  Table table({{"convolution's input", Table::Align::kLeft},
-               {"kernel"},
-               {"padding"},
-               {"patches ms"},
-               {"shifts ms"}});
-  for (const MeasuredMethod& one : methods) {
+std::string methods_text(const std::vector<kfac::MeasuredMethod>& methods) {
+  report::Table table({{"convolution's input", report::Table::Align::kLeft},
+                       {"kernel"},
+                       {"padding"},
+                       {"patches ms"},
+                       {"shifts ms"}});
+  for (const kfac::MeasuredMethod& one : methods) {
     table.add_row({fmt::format("{}", fmt::join(one.input, "x")),
                    fmt::format("{}x{}", one.conv.kernel[0], one.conv.kernel[1]),
                    fmt::format("{}x{}", one.conv.padding[0], one.conv.padding[1]),
@@ -43,16 +43,18 @@ std::string to_text(const StepBenchOptions& options, const StepBenchResult& resu
                                       : fmt::format(" ({})", precision_name(options.precision)),
       options.setting.steps, options.warmup, options.kfac.factor_interval,
       options.kfac.inverse_interval);
-  const double base = quantile(result.variants[0].seconds, 0.5);
-  Table times({{"step", Table::Align::kLeft}, {"median ms"}, {"quartiles ms"}, {"x sgd"}});
+  const double base = trace::quantile(result.variants[0].seconds, 0.5);
+  report::Table times(
+      {{"step", report::Table::Align::kLeft}, {"median ms"}, {"quartiles ms"}, {"x sgd"}});
   for (const StepSamples& variant : result.variants) {
-    const Spread spread = spread_of(variant.seconds);
+    const trace::Spread spread = trace::spread_of(variant.seconds);
     times.add_row(
         {variant.name, fmt::format("{:.2f}", spread.median * kMilliseconds),
          fmt::format("{:.2f} to {:.2f}", spread.low * kMilliseconds, spread.high * kMilliseconds),
          fmt::format("{:.3f}", spread.median / base)});
   }
-  Table parts({{"part of a traced step", Table::Align::kLeft}, {"ms"}, {"calls alone ms"}, {"x"}});
+  report::Table parts(
+      {{"part of a traced step", report::Table::Align::kLeft}, {"ms"}, {"calls alone ms"}, {"x"}});
   for (const auto& [name, milliseconds] : result.parts) {
     std::vector<std::string> row = {name, fmt::format("{:.2f}", milliseconds), "", ""};
     for (const auto& [call, calls] : result.calls_alone) {
@@ -79,9 +81,9 @@ std::string to_text(const StepBenchOptions& options, const StepBenchResult& resu
 }
 
 Json to_json(const StepBenchOptions& options, const StepBenchResult& result) {
-  RecordHead head;
+  report::RecordHead head;
   head.experiment = "step";
-  head.mode = RecordMode::kMeasured;
+  head.mode = report::RecordMode::kMeasured;
   head.device = options.setting.device;
   head.options = to_json(options.setting);
   head.options["precision"] = precision_name(options.precision);

@@ -12,7 +12,7 @@
 #include "spdkfac/comm/rank_values.h"
 #include "spdkfac/plan/cluster_file.h"
 
-namespace spdkfac {
+namespace spdkfac::calibrate {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -145,10 +145,10 @@ Calibration calibrate(Communicator& communicator, c10::Device device,
   result.costs.inverse = result.inverse.chosen();
   describe(result, options);
   // All ranks hold the same numbers; the text of one makes it certain, and has one date.
-  result.text = text_of_rank_zero(communicator, device, to_json(result.costs).dump(1) + "\n");
+  result.text = comm::text_of_rank_zero(communicator, device, to_json(result.costs).dump(1) + "\n");
   result.costs = parse_cluster(parse_json(result.text, "calibrate"), "calibrate");
   result.elapsed = Seconds(std::chrono::duration<double>(Clock::now() - begin).count());
   return result;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::calibrate

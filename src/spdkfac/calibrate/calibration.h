@@ -14,7 +14,7 @@
 #include "spdkfac/comm/communicator.h"
 #include "spdkfac/plan/cost_model.h"
 
-namespace spdkfac {
+namespace spdkfac::calibrate {
 
 // What is measured; the same on all ranks.
 struct CalibrationOptions {
@@ -60,4 +60,4 @@ struct Calibration {
 Calibration calibrate(Communicator& communicator, c10::Device device,
                       const CalibrationOptions& options, const CalibrationObserver& observer = {});
 
-}  // namespace spdkfac
+}  // namespace spdkfac::calibrate

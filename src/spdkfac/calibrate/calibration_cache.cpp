@@ -13,7 +13,7 @@
 #include "spdkfac/base/hash.h"
 #include "spdkfac/plan/cluster_file.h"
 
-namespace spdkfac {
+namespace spdkfac::calibrate {
 namespace {
 
 namespace fs = std::filesystem;
@@ -75,4 +75,4 @@ void write_cache(const fs::path& file, const std::string& key, CostModel costs,
   }
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::calibrate

@@ -7,7 +7,7 @@
 #include "spdkfac/calibrate/machine.h"
 #include "spdkfac/plan/cost_model.h"
 
-namespace spdkfac {
+namespace spdkfac::calibrate {
 
 // Cluster files that were measured before, for one process at a time; one process never sees half a
 // file of another.
@@ -29,4 +29,4 @@ std::string read_cache(const std::filesystem::path& file, const std::string& key
 void write_cache(const std::filesystem::path& file, const std::string& key, CostModel costs,
                  std::string& warning) noexcept;
 
-}  // namespace spdkfac
+}  // namespace spdkfac::calibrate

@@ -9,7 +9,7 @@
 
 #include "spdkfac/base/check.h"
 
-namespace spdkfac {
+namespace spdkfac::calibrate {
 namespace {
 
 // With these a straight line shows whether it is one.
@@ -114,7 +114,7 @@ std::size_t CollectiveStage::samples() const {
 std::vector<CollectiveTimes> CollectiveStage::measure() const {
   const at::Tensor buffer = make_buffer(sizes_.back(), bench_.device);
   const auto times =
-      spdkfac::measure(bench_, make_tasks(bench_.communicator, buffer, sizes_), repetitions_);
+      calibrate::measure(bench_, make_tasks(bench_.communicator, buffer, sizes_), repetitions_);
   std::vector<CollectiveTimes> result;
   for (std::size_t i = 0; i < kCollectives.size(); ++i) {
     CollectiveTimes& collective = result.emplace_back();
@@ -127,4 +127,4 @@ std::vector<CollectiveTimes> CollectiveStage::measure() const {
   return result;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::calibrate

@@ -9,7 +9,7 @@
 #include "spdkfac/calibrate/timing.h"
 #include "spdkfac/plan/fit.h"
 
-namespace spdkfac {
+namespace spdkfac::calibrate {
 
 // Those that plans use.
 inline constexpr std::array kCollectives{Operation::kAllReduce, Operation::kReduce,
@@ -18,7 +18,7 @@ inline constexpr std::array kCollectives{Operation::kAllReduce, Operation::kRedu
 // Seconds by elements, sizes increasing.
 struct CollectiveTimes {
   Operation operation = Operation::kAllReduce;
-  std::vector<Measurement> times;
+  std::vector<plan::Measurement> times;
 };
 
 // Measures the collectives of kCollectives. The roots of reduce and broadcast take turns.
@@ -40,4 +40,4 @@ class CollectiveStage {
   Seconds estimate_;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::calibrate

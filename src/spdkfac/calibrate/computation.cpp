@@ -6,7 +6,7 @@
 
 #include "spdkfac/base/check.h"
 
-namespace spdkfac {
+namespace spdkfac::calibrate {
 namespace {
 
 // Larger inversions are not tried beforehand, but taken to grow with the cube of the dimension.
@@ -59,7 +59,7 @@ ComputeStage::ComputeStage(const Bench& bench, std::vector<std::int64_t> dims, s
   std::copy_if(tasks_.begin(), tasks_.end(), std::back_inserter(trials),
                [](const ComputeTask& task) { return !is_long(task); });
   // The first sample of a task also loads libraries and fills caches; the second counts.
-  const auto times = spdkfac::measure(bench, tasks_alone(trials), 1);
+  const auto times = calibrate::measure(bench, tasks_alone(trials), 1);
 
   const double shortest = bench.shared_cores ? kShortestSharedSample : kShortestSample;
   std::vector<double> seconds;
@@ -100,7 +100,7 @@ std::size_t ComputeStage::samples() const {
 }
 
 ComputeTimes ComputeStage::measure() const {
-  const auto times = spdkfac::measure(bench_, tasks_alone(tasks_), repetitions_);
+  const auto times = calibrate::measure(bench_, tasks_alone(tasks_), repetitions_);
   ComputeTimes result;
   for (std::size_t i = 0; i < tasks_.size(); ++i) {
     if (tasks_[i].part == Part::kInverse) result.inverse.push_back({tasks_[i].work, times[i]});
@@ -115,4 +115,4 @@ ComputeTimes ComputeStage::measure() const {
   return result;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::calibrate

@@ -9,7 +9,7 @@
 #include "spdkfac/plan/cost_model.h"
 #include "spdkfac/plan/fit.h"
 
-namespace spdkfac {
+namespace spdkfac::calibrate {
 
 // What a step computes, each a list of tasks whose work is counted in its own unit.
 enum class Part {
@@ -34,7 +34,7 @@ std::vector<ComputeTask> compute_tasks(Communicator& communicator, c10::Device d
                                        const std::vector<std::int64_t>& dims, std::int64_t batch);
 
 struct ComputeTimes {
-  std::vector<Measurement> inverse;  // seconds by dimension
+  std::vector<plan::Measurement> inverse;  // seconds by dimension
   ComputeRates rates;
   Overheads overheads;  // without the rates of computation and messages under each other
 };
@@ -58,4 +58,4 @@ class ComputeStage {
   Seconds estimate_;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::calibrate

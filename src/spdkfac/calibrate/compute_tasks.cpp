@@ -17,7 +17,7 @@
 #include "spdkfac/kfac/symmetric.h"
 #include "spdkfac/plan/layer_spec.h"
 
-namespace spdkfac {
+namespace spdkfac::calibrate {
 namespace {
 
 // Layers of ResNets at 224x224: with each kernel, early and late in the network.
@@ -64,10 +64,10 @@ class Numbers {
 // As training inverts one factor of its own: on a GPU as a graph.
 std::function<void()> inversion(const at::Tensor& factor) {
   const at::Tensor damping = at::full({1}, 0.01, factor.options());
-  const auto inverse = std::make_shared<Inverse>(1, factor.size(-1), factor.options());
-  if (!factor.is_cuda()) return [=] { refresh_inverse(factor, damping, *inverse); };
-  const std::vector<InverseBatch::Task> tasks = {{factor, inverse.get()}};
-  const auto batch = std::make_shared<InverseBatch>(tasks, Precision::kTf32);
+  const auto inverse = std::make_shared<kfac::Inverse>(1, factor.size(-1), factor.options());
+  if (!factor.is_cuda()) return [=] { kfac::refresh_inverse(factor, damping, *inverse); };
+  const std::vector<kfac::InverseBatch::Task> tasks = {{factor, inverse.get()}};
+  const auto batch = std::make_shared<kfac::InverseBatch>(tasks, Precision::kTf32);
   return [=, kept = inverse] { batch->refresh(damping); };
 }
 
@@ -89,20 +89,20 @@ ComputeTask forward_task(const Shape& shape, const at::Tensor& input, const at::
 }
 
 ComputeTask factor_task(const Shape& shape, const at::Tensor& input, std::int64_t batch) {
-  std::optional<ConvGeometry> conv;
+  std::optional<kfac::ConvGeometry> conv;
   if (shape.size > 0) {
     conv.emplace();
     conv->kernel = {shape.kernel, shape.kernel};
     conv->padding = {shape.kernel / 2, shape.kernel / 2};
   }
-  const LayerUse use = layer_use(input, conv, /*bias=*/false);
+  const kfac::LayerUse use = kfac::layer_use(input, conv, /*bias=*/false);
   at::Tensor sum = at::zeros({1, shape.features(), shape.features()}, input.options());
   const double dim = static_cast<double>(shape.features());
   return {Part::kFactor,
           2.0 * dim * dim * static_cast<double>(shape.positions() * batch),
           {fmt::format("factor, {}", shape.name), [=]() mutable {
-             add_input_products(input, use, 1.0 / static_cast<double>(batch), kDefaultPatchMemory,
-                                sum, /*overwrite=*/true);
+             kfac::add_input_products(input, use, 1.0 / static_cast<double>(batch),
+                                      kDefaultPatchMemory, sum, /*overwrite=*/true);
            }}};
 }
 
@@ -118,7 +118,7 @@ ComputeTask precondition_task(Numbers& numbers, const Shape& shape) {
           2.0 * static_cast<double>(rows) * static_cast<double>(columns) *
               static_cast<double>(rows + columns),
           {fmt::format("precondition, {}", shape.name),
-           [=] { precondition(gradient, inverse_a, inverse_g, scratch, out); }}};
+           [=] { kfac::precondition(gradient, inverse_a, inverse_g, scratch, out); }}};
 }
 
 void add_packing(std::vector<ComputeTask>& tasks, Numbers& numbers, std::int64_t dim) {
@@ -126,10 +126,10 @@ void add_packing(std::vector<ComputeTask>& tasks, Numbers& numbers, std::int64_t
   const at::Tensor packed = at::zeros({packed_elements(dim)}, matrix.options());
   const auto elements = static_cast<double>(packed.numel());
   tasks.push_back({Part::kPack, elements, {fmt::format("pack dimension {}", dim), [=] {
-                                             pack_upper(matrix, packed, 0.5);
+                                             kfac::pack_upper(matrix, packed, 0.5);
                                            }}});
   tasks.push_back({Part::kUnpack, elements, {fmt::format("unpack dimension {}", dim), [=] {
-                                               unpack_upper(packed, matrix);
+                                               kfac::unpack_upper(packed, matrix);
                                              }}});
 }
 
@@ -180,4 +180,4 @@ std::vector<ComputeTask> compute_tasks(Communicator& communicator, c10::Device d
   return tasks;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::calibrate

@@ -14,7 +14,7 @@
 #include "spdkfac/base/median.h"
 #include "spdkfac/comm/rank_values.h"
 
-namespace spdkfac {
+namespace spdkfac::calibrate {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -133,14 +133,15 @@ LoopTimes run_loop(const Bench& bench, Products& products, const Loop& loop) {
   return times;
 }
 
-Loop choose_loop(const Bench& bench, Products& products, std::span<const Measurement> all_reduce) {
+Loop choose_loop(const Bench& bench, Products& products,
+                 std::span<const plan::Measurement> all_reduce) {
   const Task product{.name = "product", .run = [&products] { products.run(); }, .calls = 20};
   const Bench quiet{bench.communicator, bench.device};
   const Seconds one = measure(quiet, std::span(&product, 1), 1).front();
   Loop loop;
   loop.products = static_cast<int>(std::clamp(kLoopSeconds / one.value(), 1.0, kMostProducts));
-  Measurement message = all_reduce.front();
-  for (const Measurement& candidate : all_reduce) {
+  plan::Measurement message = all_reduce.front();
+  for (const plan::Measurement& candidate : all_reduce) {
     if (candidate.time.value() <= kMessageSeconds) message = candidate;
   }
   loop.elements = std::llround(message.size);
@@ -161,7 +162,7 @@ double rate_while_busy(Seconds alone, Seconds together, Seconds busy) {
 
 class ContentionMeter::Impl {
  public:
-  Impl(const Bench& bench, std::span<const Measurement> all_reduce)
+  Impl(const Bench& bench, std::span<const plan::Measurement> all_reduce)
       : bench_(bench), products_(bench.device), loop_(choose_loop(bench, products_, all_reduce)) {}
 
   void round() {
@@ -171,7 +172,7 @@ class ContentionMeter::Impl {
     const Seconds sending = run_loop(bench_, products_, only_messages).messages;
     const LoopTimes both = run_loop(bench_, products_, loop_);
     // Ranks that share a core are not through at the same time; all are when the last one is.
-    const std::vector<double> last = largest_of_ranks(
+    const std::vector<double> last = comm::largest_of_ranks(
         bench_.communicator, bench_.device,
         {computing.value(), sending.value(), both.products.value(), both.messages.value()});
     if (!std::exchange(warm_, true)) return;
@@ -194,7 +195,8 @@ class ContentionMeter::Impl {
   std::vector<double> communication_;
 };
 
-ContentionMeter::ContentionMeter(const Bench& bench, std::span<const Measurement> all_reduce) {
+ContentionMeter::ContentionMeter(const Bench& bench,
+                                 std::span<const plan::Measurement> all_reduce) {
   SPDKFAC_CHECK(!all_reduce.empty(), "nothing to keep the channel busy with");
   impl_ = std::make_unique<Impl>(bench, all_reduce);
 }
@@ -206,4 +208,4 @@ RatesTogether ContentionMeter::rates() const { return impl_->rates(); }
 Seconds ContentionMeter::estimate(int rounds) { return Seconds(4 * kLoopSeconds * rounds); }
 std::size_t ContentionMeter::samples(int rounds) { return 3 * static_cast<std::size_t>(rounds); }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::calibrate

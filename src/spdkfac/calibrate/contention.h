@@ -8,7 +8,7 @@
 #include "spdkfac/calibrate/timing.h"
 #include "spdkfac/plan/fit.h"
 
-namespace spdkfac {
+namespace spdkfac::calibrate {
 
 // Shares of the speed alone, from 0.01, the least that a cluster file holds, to 1.
 struct RatesTogether {
@@ -21,7 +21,7 @@ struct RatesTogether {
 class ContentionMeter {
  public:
   // `all_reduce`: what messages take, sizes increasing.
-  ContentionMeter(const Bench& bench, std::span<const Measurement> all_reduce);
+  ContentionMeter(const Bench& bench, std::span<const plan::Measurement> all_reduce);
   ~ContentionMeter();
 
   // The first is for warming up.
@@ -42,4 +42,4 @@ class ContentionMeter {
 // for the first `busy` of them: in those, work is done at this rate.
 double rate_while_busy(Seconds alone, Seconds together, Seconds busy);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::calibrate

@@ -5,7 +5,7 @@
 
 #include "spdkfac/calibrate/grid.h"
 
-namespace spdkfac {
+namespace spdkfac::calibrate {
 namespace {
 
 // Far above the dimensions of networks; and what no plan would wait for.
@@ -33,8 +33,9 @@ CollectiveCost CollectiveFits::chosen() const {
 }
 
 CollectiveFits fit_collective_times(const CollectiveTimes& times) {
-  return {
-      .measured = times, .affine = fit_collective(times.times), .table = fit_table(times.times)};
+  return {.measured = times,
+          .affine = plan::fit_collective(times.times),
+          .table = plan::fit_table(times.times)};
 }
 
 InverseCost InverseFits::chosen() const {
@@ -42,11 +43,11 @@ InverseCost InverseFits::chosen() const {
   return cubic.model;
 }
 
-InverseFits fit_inverse_times(const std::vector<Measurement>& times) {
+InverseFits fit_inverse_times(const std::vector<plan::Measurement>& times) {
   return {.measured = times,
-          .exponential = fit_exponential(times),
-          .cubic = fit_cubic(times),
-          .table = fit_table(times)};
+          .exponential = plan::fit_exponential(times),
+          .cubic = plan::fit_cubic(times),
+          .table = plan::fit_table(times)};
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::calibrate

@@ -8,7 +8,7 @@
 
 #include "spdkfac/base/check.h"
 
-namespace spdkfac {
+namespace spdkfac::calibrate {
 namespace {
 
 constexpr std::int64_t kDimMultiple = 32;
@@ -43,4 +43,4 @@ std::vector<std::int64_t> inverse_grid(std::int64_t first, std::int64_t last, do
   return dims;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::calibrate

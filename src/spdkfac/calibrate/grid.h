@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace spdkfac {
+namespace spdkfac::calibrate {
 
 // Sizes from `first` to `last`, each about `ratio` times the one before, rounded to a multiple;
 // both ends are always there. first ≤ last, ratio > 1.
@@ -16,4 +16,4 @@ std::vector<std::int64_t> geometric_grid(std::int64_t first, std::int64_t last, 
 // mislead about what lies around it.
 std::vector<std::int64_t> inverse_grid(std::int64_t first, std::int64_t last, double ratio);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::calibrate

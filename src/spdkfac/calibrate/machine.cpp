@@ -16,7 +16,7 @@
 #include "spdkfac/comm/rank_values.h"
 #include "spdkfac/version.h"
 
-namespace spdkfac {
+namespace spdkfac::calibrate {
 namespace {
 
 std::string host_name() {
@@ -51,15 +51,15 @@ bool Machine::shares_cores() const {
 
 Machine find_machine(Communicator& communicator, c10::Device device) {
   Machine machine;
-  machine.hosts = texts_of_ranks(communicator, device, host_name());
+  machine.hosts = comm::texts_of_ranks(communicator, device, host_name());
   std::sort(machine.hosts.begin(), machine.hosts.end());
-  machine.device = text_of_rank_zero(communicator, device,
-                                     device.is_cpu() ? processor_name() : cuda_device_name(device));
-  machine.threads =
-      std::stoi(text_of_rank_zero(communicator, device, std::to_string(at::get_num_threads())));
-  machine.cores = std::stoi(
-      text_of_rank_zero(communicator, device, std::to_string(std::thread::hardware_concurrency())));
-  machine.transport = text_of_rank_zero(communicator, device, transport_variables());
+  machine.device = comm::text_of_rank_zero(
+      communicator, device, device.is_cpu() ? processor_name() : cuda_device_name(device));
+  machine.threads = std::stoi(
+      comm::text_of_rank_zero(communicator, device, std::to_string(at::get_num_threads())));
+  machine.cores = std::stoi(comm::text_of_rank_zero(
+      communicator, device, std::to_string(std::thread::hardware_concurrency())));
+  machine.transport = comm::text_of_rank_zero(communicator, device, transport_variables());
   return machine;
 }
 
@@ -67,4 +67,4 @@ std::string versions() {
   return fmt::format("spdkfac {}, torch {}", SPDKFAC_VERSION_STRING, TORCH_VERSION);
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::calibrate

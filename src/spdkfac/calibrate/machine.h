@@ -8,7 +8,7 @@
 
 #include "spdkfac/comm/communicator.h"
 
-namespace spdkfac {
+namespace spdkfac::calibrate {
 
 // Where a calibration runs; the same on all ranks.
 struct Machine {
@@ -33,4 +33,4 @@ std::string versions();
 // Name of a CUDA device; cuda/ and no_cuda/ implement it.
 std::string cuda_device_name(c10::Device device);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::calibrate

@@ -7,7 +7,7 @@
 #include "spdkfac/comm/rank_values.h"
 #include "spdkfac/plan/cluster_file.h"
 
-namespace spdkfac {
+namespace spdkfac::calibrate {
 
 QuickCalibration quick_calibration(Communicator& communicator, c10::Device device,
                                    const QuickCalibrationOptions& options) {
@@ -28,7 +28,7 @@ QuickCalibration quick_calibration(Communicator& communicator, c10::Device devic
       if (!options.recalibrate) text = read_cache(result.file, key, result.warning);
     }
   }
-  text = text_of_rank_zero(communicator, device, text);
+  text = comm::text_of_rank_zero(communicator, device, text);
   if (!text.empty()) {
     result.costs = parse_cluster(parse_json(text, "calibrate: cache"), "calibrate: cache");
     return result;
@@ -42,4 +42,4 @@ QuickCalibration quick_calibration(Communicator& communicator, c10::Device devic
   return result;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::calibrate

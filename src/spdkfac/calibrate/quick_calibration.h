@@ -11,7 +11,7 @@
 #include "spdkfac/comm/communicator.h"
 #include "spdkfac/plan/cost_model.h"
 
-namespace spdkfac {
+namespace spdkfac::calibrate {
 
 struct QuickCalibrationOptions {
   // Measure even if the cache knows the costs.
@@ -38,4 +38,4 @@ struct QuickCalibration {
 QuickCalibration quick_calibration(Communicator& communicator, c10::Device device,
                                    const QuickCalibrationOptions& options = {});
 
-}  // namespace spdkfac
+}  // namespace spdkfac::calibrate

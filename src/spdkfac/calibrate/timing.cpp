@@ -12,7 +12,7 @@
 #include "spdkfac/base/median.h"
 #include "spdkfac/comm/rank_values.h"
 
-namespace spdkfac {
+namespace spdkfac::calibrate {
 namespace {
 
 // Fits need times above 0, which a clock of this resolution may not give.
@@ -77,7 +77,7 @@ std::vector<Seconds> measure(const Bench& bench, std::span<const Task> tasks, in
       if (round >= 0) samples[i * count + static_cast<std::size_t>(round)] = seconds;
     }
   }
-  const auto by_rank = numbers_of_ranks(bench.communicator, bench.device, samples);
+  const auto by_rank = comm::numbers_of_ranks(bench.communicator, bench.device, samples);
   std::vector<Seconds> result;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     std::vector<double> of_task;
@@ -89,4 +89,4 @@ std::vector<Seconds> measure(const Bench& bench, std::span<const Task> tasks, in
   return result;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::calibrate

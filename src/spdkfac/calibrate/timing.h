@@ -12,7 +12,7 @@
 #include "spdkfac/base/units.h"
 #include "spdkfac/comm/communicator.h"
 
-namespace spdkfac {
+namespace spdkfac::calibrate {
 
 // Something to be timed.
 struct Task {
@@ -46,4 +46,4 @@ void wait_for_device(c10::Device device);
 // The result is the median of `repetitions` samples.
 std::vector<Seconds> measure(const Bench& bench, std::span<const Task> tasks, int repetitions);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::calibrate

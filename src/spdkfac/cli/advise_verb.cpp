@@ -18,7 +18,7 @@ struct AdviseVerb {
   Inputs inputs;
   bool json = false;
 
-  Scenario scenario() const {
+  sim::Scenario scenario() const {
     const auto models = inputs.models();
     const auto algorithms = inputs.algorithms({kAutoAlgorithm});
     if (models.size() != 1 || algorithms.size() != 1) {
@@ -39,8 +39,8 @@ struct AdviseVerb {
 
   // All algorithms as they are named, with the intervals given; and the one to judge, which flags
   // may vary.
-  void predict_all(AdviceReport& report) const {
-    const Scenario& s = report.scenario;
+  void predict_all(report::AdviceReport& report) const {
+    const sim::Scenario& s = report.scenario;
     const std::vector<std::string> names = compared_algorithms();
     Progress progress("simulating", names.size());
     for (const std::string& name : names) {
@@ -57,12 +57,12 @@ struct AdviseVerb {
   }
 
   void run() const {
-    AdviceReport report;
+    report::AdviceReport report;
     report.scenario = scenario();
     predict_all(report);
     {
       std::optional<Progress> progress;
-      report.advice = advise(report.scenario, [&](std::size_t, std::size_t of) {
+      report.advice = sim::advise(report.scenario, [&](std::size_t, std::size_t of) {
         if (!progress) progress.emplace("asking what if", of);
         progress->advance();
       });

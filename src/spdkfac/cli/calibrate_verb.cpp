@@ -40,8 +40,9 @@ struct CalibrateFlags {
   bool json = false;
 };
 
-CalibrationOptions calibration_options(const CalibrateFlags& flags, c10::Device device) {
-  CalibrationOptions options = flags.quick ? quick_sizes(device) : full_calibration(device);
+calibrate::CalibrationOptions calibration_options(const CalibrateFlags& flags, c10::Device device) {
+  calibrate::CalibrationOptions options =
+      flags.quick ? calibrate::quick_sizes(device) : calibrate::full_calibration(device);
   if (flags.max_elements) options.max_elements = *flags.max_elements;
   if (flags.max_dim) options.max_dim = *flags.max_dim;
   if (flags.repetitions) options.repetitions = *flags.repetitions;
@@ -75,7 +76,7 @@ std::string problem_with_out(const std::filesystem::path& out) {
 // The bar and the estimate, on rank 0.
 class Display {
  public:
-  CalibrationObserver observer() {
+  calibrate::CalibrationObserver observer() {
     return {.begin =
                 [this](Seconds estimate, std::size_t samples) {
                   fmt::print(stderr, "calibrate: takes about {}\n", duration_text(estimate));
@@ -91,7 +92,7 @@ class Display {
 
 void run_calibration(const CalibrateFlags& flags) {
   const c10::Device device = train::find_device(flags.device);
-  const CalibrationOptions options = calibration_options(flags, device);
+  const calibrate::CalibrationOptions options = calibration_options(flags, device);
   if (flags.threads > 0) at::set_num_threads(flags.threads);
   train::RankOptions rank_options;
   rank_options.backend = flags.backend;
@@ -104,8 +105,9 @@ void run_calibration(const CalibrateFlags& flags) {
   if (!problem.empty()) return;
 
   Display display;
-  const Calibration calibration = calibrate(*ranks.communicator(), device, options,
-                                            first ? display.observer() : CalibrationObserver{});
+  const calibrate::Calibration calibration =
+      calibrate::calibrate(*ranks.communicator(), device, options,
+                           first ? display.observer() : calibrate::CalibrationObserver{});
   display.end();
   if (!first) return;
   write_file_atomically(flags.out, calibration.text);

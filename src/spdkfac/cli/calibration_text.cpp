@@ -13,57 +13,57 @@
 namespace spdkfac::cli {
 namespace {
 
-std::string ms(Seconds time) { return milliseconds(time, 3); }
+std::string ms(Seconds time) { return report::milliseconds(time, 3); }
 
-void add_fit(Table& table, const std::string& what, const std::string& form,
-             const std::string& coefficients, const FitQuality& quality, bool chosen) {
+void add_fit(report::Table& table, const std::string& what, const std::string& form,
+             const std::string& coefficients, const plan::FitQuality& quality, bool chosen) {
   table.add_row({what, form, coefficients, fmt::format("{:.4f}", quality.r_squared),
                  fmt::format("{:.1f}", 100 * quality.max_relative_error), chosen ? "yes" : "-"});
 }
 
-std::string fits_text(const Calibration& calibration) {
-  using Align = Table::Align;
-  Table table({{"cost", Align::kLeft},
-               {"form", Align::kLeft},
-               {"coefficients", Align::kLeft},
-               {"R²"},
-               {"largest error %"},
-               {"in the file"}});
-  for (const CollectiveFits& fits : calibration.collectives) {
+std::string fits_text(const calibrate::Calibration& calibration) {
+  using Align = report::Table::Align;
+  report::Table table({{"cost", Align::kLeft},
+                       {"form", Align::kLeft},
+                       {"coefficients", Align::kLeft},
+                       {"R²"},
+                       {"largest error %"},
+                       {"in the file"}});
+  for (const calibrate::CollectiveFits& fits : calibration.collectives) {
     const std::string name = operation_name(fits.measured.operation);
     const CollectiveCost& affine = fits.affine.model;
-    add_fit(table, name, "affine", coefficients_text(affine), fits.affine.quality,
+    add_fit(table, name, "affine", report::coefficients_text(affine), fits.affine.quality,
             !fits.takes_table());
-    add_fit(table, name, "table", coefficients_text(fits.table.model), fits.table.quality,
+    add_fit(table, name, "table", report::coefficients_text(fits.table.model), fits.table.quality,
             fits.takes_table());
   }
-  const InverseFits& inverse = calibration.inverse;
+  const calibrate::InverseFits& inverse = calibration.inverse;
   const ExponentialInverse& exponential = inverse.exponential.model;
-  add_fit(table, "inverse", "exponential", coefficients_text(exponential),
+  add_fit(table, "inverse", "exponential", report::coefficients_text(exponential),
           inverse.exponential.quality, false);
   const CubicInverse& cubic = inverse.cubic.model;
-  add_fit(table, "inverse", "cubic", coefficients_text(cubic), inverse.cubic.quality,
+  add_fit(table, "inverse", "cubic", report::coefficients_text(cubic), inverse.cubic.quality,
           !inverse.takes_table());
-  add_fit(table, "inverse", "table", coefficients_text(inverse.table.model), inverse.table.quality,
-          inverse.takes_table());
+  add_fit(table, "inverse", "table", report::coefficients_text(inverse.table.model),
+          inverse.table.quality, inverse.takes_table());
   return table.text();
 }
 
-std::string collectives_text(const Calibration& calibration) {
+std::string collectives_text(const calibrate::Calibration& calibration) {
   if (calibration.collectives.empty()) {
     return "One rank: collectives cost nothing. Start the program by mpirun to measure them.\n";
   }
-  std::vector<Table::Column> columns{{"elements"}};
-  for (const CollectiveFits& fits : calibration.collectives) {
+  std::vector<report::Table::Column> columns{{"elements"}};
+  for (const calibrate::CollectiveFits& fits : calibration.collectives) {
     columns.push_back({fmt::format("{} ms", operation_name(fits.measured.operation))});
   }
   columns.push_back({"all_reduce bus MB/s"});
-  Table table(std::move(columns));
+  report::Table table(std::move(columns));
   const auto& all_reduce = calibration.collectives.front().measured.times;
   const double ranks = calibration.costs.world;
   for (std::size_t i = 0; i < all_reduce.size(); ++i) {
     std::vector<std::string> cells{fmt::format("{:.0f}", all_reduce[i].size)};
-    for (const CollectiveFits& fits : calibration.collectives) {
+    for (const calibrate::CollectiveFits& fits : calibration.collectives) {
       cells.push_back(ms(fits.measured.times[i].time));
     }
     // What each rank sends at least, in a second.
@@ -74,9 +74,9 @@ std::string collectives_text(const Calibration& calibration) {
   return table.text();
 }
 
-std::string inverse_text(const InverseFits& inverse) {
-  Table table({{"dimension"}, {"inverse ms"}, {"cubic ms"}, {"exponential ms"}});
-  for (const Measurement& one : inverse.measured) {
+std::string inverse_text(const calibrate::InverseFits& inverse) {
+  report::Table table({{"dimension"}, {"inverse ms"}, {"cubic ms"}, {"exponential ms"}});
+  for (const plan::Measurement& one : inverse.measured) {
     const std::int64_t dim = std::llround(one.size);
     table.add_row({fmt::format("{}", dim), ms(one.time), ms(inverse_time(inverse.cubic.model, dim)),
                    ms(inverse_time(inverse.exponential.model, dim))});
@@ -85,7 +85,8 @@ std::string inverse_text(const InverseFits& inverse) {
 }
 
 std::string rates_text(const CostModel& costs) {
-  Table table({{"what", Table::Align::kLeft}, {"measured"}, {"unit", Table::Align::kLeft}});
+  report::Table table(
+      {{"what", report::Table::Align::kLeft}, {"measured"}, {"unit", report::Table::Align::kLeft}});
   const auto rate = [](FlopsPerSecond value) {
     return fmt::format("{:.2f}", 1e-9 * value.value());
   };
@@ -106,7 +107,7 @@ std::string rates_text(const CostModel& costs) {
 }
 
 template <class Model>
-Json fit_json(const Fit<Model>& fit, Json coefficients) {
+Json fit_json(const plan::Fit<Model>& fit, Json coefficients) {
   coefficients["r_squared"] = fit.quality.r_squared;
   coefficients["max_relative_error"] = fit.quality.max_relative_error;
   return coefficients;
@@ -120,7 +121,7 @@ std::string duration_text(Seconds time) {
   return fmt::format("{:.1f} min", time.value() / kMinute);
 }
 
-std::string to_text(const Calibration& calibration) {
+std::string to_text(const calibrate::Calibration& calibration) {
   const CostModel& costs = calibration.costs;
   return fmt::format(
       "{}, {} {} on {} {}, {} ({} {} each), in {}\n\n{}\n{}\n{}\n{}", costs.name, costs.world,
@@ -131,18 +132,18 @@ std::string to_text(const Calibration& calibration) {
       inverse_text(calibration.inverse), rates_text(costs), fits_text(calibration));
 }
 
-Json to_json(const Calibration& calibration) {
+Json to_json(const calibrate::Calibration& calibration) {
   Json collectives = Json::object();
-  for (const CollectiveFits& fits : calibration.collectives) {
+  for (const calibrate::CollectiveFits& fits : calibration.collectives) {
     const CollectiveCost& affine = fits.affine.model;
     collectives[operation_name(fits.measured.operation)] = {
-        {"measured", points_json(fits.measured.times)},
+        {"measured", report::points_json(fits.measured.times)},
         {"affine", fit_json(fits.affine,
                             {{"alpha", affine.alpha().value()}, {"beta", affine.beta().value()}})},
         {"table", fit_json(fits.table, Json::object())},
         {"chosen", fits.takes_table() ? "table" : "affine"}};
   }
-  const InverseFits& inverse = calibration.inverse;
+  const calibrate::InverseFits& inverse = calibration.inverse;
   const ExponentialInverse& exponential = inverse.exponential.model;
   const CubicInverse& cubic = inverse.cubic.model;
   return {{"format", "spdkfac.calibration/1"},
@@ -150,7 +151,7 @@ Json to_json(const Calibration& calibration) {
           {"elapsed", calibration.elapsed.value()},
           {"collectives", std::move(collectives)},
           {"inverse",
-           {{"measured", points_json(inverse.measured)},
+           {{"measured", report::points_json(inverse.measured)},
             {"exponential", fit_json(inverse.exponential,
                                      {{"alpha", exponential.alpha}, {"beta", exponential.beta}})},
             {"cubic",

@@ -9,9 +9,9 @@
 namespace spdkfac::cli {
 
 // What was measured, and how well each form fits, for people.
-std::string to_text(const Calibration& calibration);
+std::string to_text(const calibrate::Calibration& calibration);
 // The same for programs: docs/formats.md, "Calibration".
-Json to_json(const Calibration& calibration);
+Json to_json(const calibrate::Calibration& calibration);
 
 // "41 s", "3.5 min".
 std::string duration_text(Seconds time);

@@ -22,17 +22,17 @@ struct Flags {
   std::string model;
   std::optional<std::int64_t> batch;
   std::optional<std::string> input;
-  ModelOptions options;
+  models::ModelOptions options;
   std::string out;
   bool json = false;
 };
 
 ModelSpec describe_model(const Flags& flags) {
-  const ModelInfo& info = model_info(flags.model);
+  const models::ModelInfo& info = models::model_info(flags.model);
   const auto input = flags.input ? parse_shape("--input", *flags.input) : info.input;
-  ModelOptions options = flags.options;
+  models::ModelOptions options = flags.options;
   options.channels = input[0];
-  const std::shared_ptr<Model> model = make_model(flags.model, options);
+  const std::shared_ptr<models::Model> model = models::make_model(flags.model, options);
   try {
     return describe(
         flags.model, *model, [&](at::Tensor images) { return model->forward(std::move(images)); },
@@ -50,7 +50,7 @@ void run(const Flags& flags) {
   if (flags.json) {
     print_json(to_json(model));
   } else if (flags.out.empty()) {
-    print(layer_table(model));
+    print(report::layer_table(model));
   } else {
     print(fmt::format("{}: {} layers, {} parameters\n", flags.out, model.layers.size(),
                       model.parameters));
@@ -63,7 +63,7 @@ void add_describe_verb(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("describe", kDescribeHelp);
   const auto flags = std::make_shared<Flags>();
   std::vector<std::string> names;
-  for (const ModelInfo& info : model_infos()) names.push_back(info.name);
+  for (const models::ModelInfo& info : models::model_infos()) names.push_back(info.name);
   verb->add_option("--model", flags->model, fmt::format("One of {}", fmt::join(names, ", ")))
       ->required();
   verb->add_option("--batch", flags->batch, "Examples of a batch, for the table")

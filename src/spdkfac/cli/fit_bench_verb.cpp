@@ -18,9 +18,9 @@ struct FitBenchFlags {
 
 void run_fit_bench(const FitBenchFlags& flags) {
   ProgressBar bar;
-  const std::optional<CostCurves> curves = flags.simulate
-                                               ? bench::simulate_fits(flags.options)
-                                               : bench::measure_fits(flags.options, bar.listener());
+  const std::optional<report::CostCurves> curves =
+      flags.simulate ? bench::simulate_fits(flags.options)
+                     : bench::measure_fits(flags.options, bar.listener());
   bar.end();
   if (curves) write_record(to_json(*curves), to_text(*curves), flags.record);
 }

@@ -25,7 +25,7 @@
 namespace spdkfac::cli {
 namespace {
 
-constexpr Table::Align kLeft = Table::Align::kLeft;
+constexpr report::Table::Align kLeft = report::Table::Align::kLeft;
 
 // What a verb over bundled files does: list all, show one, print one as a file.
 struct Listing {
@@ -77,14 +77,14 @@ Totals totals_of(const ModelSpec& model) {
 }
 
 void list_models() {
-  Table table({{"model", kLeft},
-               {"layers"},
-               {"batch"},
-               {"input", kLeft},
-               {"M parameters"},
-               {"M elements of A"},
-               {"of G"},
-               {"largest dimension"}});
+  report::Table table({{"model", kLeft},
+                       {"layers"},
+                       {"batch"},
+                       {"input", kLeft},
+                       {"M parameters"},
+                       {"M elements of A"},
+                       {"of G"},
+                       {"largest dimension"}});
   for (const std::string& name : data_names("models")) {
     const ModelSpec model = read_model(data_file("models", name));
     const Totals totals = totals_of(model);
@@ -95,17 +95,17 @@ void list_models() {
   print(table.text() + "Elements are those of the upper triangles, which travel.\n");
 }
 
-std::string ms(Seconds time) { return milliseconds(time, 3); }
+std::string ms(Seconds time) { return report::milliseconds(time, 3); }
 
 void list_clusters() {
   constexpr std::int64_t kMillion = 1'000'000;
-  Table table({{"cluster", kLeft},
-               {"workers"},
-               {"all-reduce start ms"},
-               {"of 1 M ms"},
-               {"broadcast of 1 M ms"},
-               {"inverse of 1024 ms"},
-               {"of 4096 ms"}});
+  report::Table table({{"cluster", kLeft},
+                       {"workers"},
+                       {"all-reduce start ms"},
+                       {"of 1 M ms"},
+                       {"broadcast of 1 M ms"},
+                       {"inverse of 1024 ms"},
+                       {"of 4096 ms"}});
   for (const std::string& name : data_names("clusters")) {
     const CostModel costs = read_cluster(data_file("clusters", name));
     table.add_row({costs.name, std::to_string(costs.world), ms(costs.all_reduce.startup()),
@@ -117,7 +117,8 @@ void list_clusters() {
 
 void show_cluster(const CostModel& costs) {
   std::string text = fmt::format("{}, {} workers\n{}\n\n", costs.name, costs.world, costs.source);
-  Table collectives({{"collective", kLeft}, {"1 element ms"}, {"1 K ms"}, {"1 M ms"}, {"64 M ms"}});
+  report::Table collectives(
+      {{"collective", kLeft}, {"1 element ms"}, {"1 K ms"}, {"1 M ms"}, {"64 M ms"}});
   const auto add = [&](const char* name, const CollectiveCost& cost) {
     collectives.add_row({name, ms(cost.time(1)), ms(cost.time(1000)), ms(cost.time(1'000'000)),
                          ms(cost.time(64'000'000))});
@@ -126,7 +127,7 @@ void show_cluster(const CostModel& costs) {
   add("reduce", costs.reduce);
   add("broadcast", costs.broadcast);
   text += collectives.text() + "\n";
-  Table inverses({{"dimension"}, {"inverse ms"}, {"broadcast ms"}, {"cheaper", kLeft}});
+  report::Table inverses({{"dimension"}, {"inverse ms"}, {"broadcast ms"}, {"cheaper", kLeft}});
   for (std::int64_t dim = 64; dim <= 8192; dim *= 2) {
     const Seconds inverse = costs.inverse_time(dim);
     const Seconds broadcast = costs.broadcast.time(packed_elements(dim));
@@ -142,11 +143,11 @@ void show_cluster(const CostModel& costs) {
 
 void add_models_verb(CLI::App& app) {
   const auto read = [](const std::string& name) { return read_model(data_file("models", name)); };
-  add_listing_verb(app, "models", "The layer tables that come with spdkfac",
-                   "Show the layers of this model",
-                   {.list = list_models,
-                    .show = [read](const std::string& name) { print(layer_table(read(name))); },
-                    .json = [read](const std::string& name) { return to_json(read(name)); }});
+  add_listing_verb(
+      app, "models", "The layer tables that come with spdkfac", "Show the layers of this model",
+      {.list = list_models,
+       .show = [read](const std::string& name) { print(report::layer_table(read(name))); },
+       .json = [read](const std::string& name) { return to_json(read(name)); }});
 }
 
 void add_clusters_verb(CLI::App& app) {
@@ -163,12 +164,12 @@ void add_clusters_verb(CLI::App& app) {
 void add_algorithms_verb(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("algorithms", "The named algorithms and their options");
   verb->callback([] {
-    Table table({{"algorithm", kLeft},
-                 {"in the paper", kLeft},
-                 {"factors", kLeft},
-                 {"fusion", kLeft},
-                 {"inverses", kLeft},
-                 {"summary", kLeft}});
+    report::Table table({{"algorithm", kLeft},
+                         {"in the paper", kLeft},
+                         {"factors", kLeft},
+                         {"fusion", kLeft},
+                         {"inverses", kLeft},
+                         {"summary", kLeft}});
     for (const AlgorithmInfo& info : named_algorithms()) {
       const bool kfac = info.options.second_order();
       table.add_row({info.name, info.paper_name.empty() ? "-" : info.paper_name,

@@ -20,15 +20,16 @@ struct ModelsBenchFlags {
 };
 
 void run_models_bench(const ModelsBenchFlags& flags) {
-  std::vector<ModelFigures> models;
+  std::vector<report::ModelFigures> models;
   for (const std::string& name : flags.models.empty() ? data_names("models") : flags.models) {
-    models.push_back(figures_of(read_model(data_file("models", name)), bench::paper_model(name)));
+    models.push_back(
+        report::figures_of(read_model(data_file("models", name)), bench::paper_model(name)));
   }
-  RecordHead head;
+  report::RecordHead head;
   head.experiment = "models";
   Json record = to_json(head);
   record["models"] = Json::array();
-  for (const ModelFigures& model : models) record["models"].push_back(to_json(model));
+  for (const report::ModelFigures& model : models) record["models"].push_back(to_json(model));
   write_record(record, to_text(models), flags.record);
 }
 

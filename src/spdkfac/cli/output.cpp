@@ -44,8 +44,8 @@ void Progress::advance() {
 void Progress::draw() const {
   if (!shown_) return;
   const std::string blocks =
-      bar(static_cast<double>(done_) / static_cast<double>(steps_), kBarWidth);
-  const std::string blanks(kBarWidth - display_width(blocks), ' ');
+      report::bar(static_cast<double>(done_) / static_cast<double>(steps_), kBarWidth);
+  const std::string blanks(kBarWidth - report::display_width(blocks), ' ');
   std::fputs(fmt::format("\r{} [{}{}] {}/{}", what_, blocks, blanks, done_, steps_).c_str(),
              stderr);
   std::fflush(stderr);

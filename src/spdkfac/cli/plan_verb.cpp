@@ -37,7 +37,7 @@ struct PlanVerb {
     if (json) {
       print_json(to_json(predicted.plan));
     } else if (out.empty() || full) {
-      print(plan_text(predicted.plan, models[0], costs.for_world(world), full));
+      print(report::plan_text(predicted.plan, models[0], costs.for_world(world), full));
     } else {
       print(fmt::format("{}: plan {} written\n", out, predicted.plan.digest()));
     }

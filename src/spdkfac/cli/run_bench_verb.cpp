@@ -44,7 +44,7 @@ struct RunBenchFlags {
 
 bench::BenchSetting setting_of(const RunBenchFlags& flags, const std::string& model) {
   bench::BenchSetting setting = flags.setting;
-  const ModelInfo& info = model_info(model);
+  const models::ModelInfo& info = models::model_info(model);
   setting.model = model;
   setting.input = flags.input ? parse_shape("--input", *flags.input) : info.input;
   setting.batch = flags.batch.value_or(info.batch);
@@ -60,7 +60,7 @@ ModelSpec simulated_model(const RunBenchFlags& flags, const std::string& model) 
 
 std::vector<int> simulated_worlds(const RunBenchFlags& flags, const CostModel& costs) {
   if (!flags.worlds.empty()) return flags.worlds;
-  if (flags.experiment.table != RunTable::kScaling) return {costs.world};
+  if (flags.experiment.table != report::RunTable::kScaling) return {costs.world};
   std::vector<int> worlds;
   for (int world = 1; world <= kLargestWorld; world *= 2) worlds.push_back(world);
   return worlds;
@@ -122,8 +122,8 @@ void run_bench(RunBenchFlags flags) {
   if (!flags.trace.empty()) write_trace(flags.trace, result);
   // Events by the thousand would each take eight lines.
   const int indent = flags.traces ? -1 : 1;
-  write_record(memory ? memory_record(result) : to_json(result, flags.traces),
-               memory ? memory_text(result) : to_text(result), flags.record, indent);
+  write_record(memory ? bench::memory_record(result) : to_json(result, flags.traces),
+               memory ? bench::memory_text(result) : to_text(result), flags.record, indent);
 }
 
 }  // namespace

@@ -188,20 +188,20 @@ struct SimulateVerb {
   void show(const std::vector<Prediction>& predictions, bool scaling) const {
     if (json) {
       if (predictions.size() == 1 && !compare && !scaling) {
-        print_json(to_json(predictions.front()));
+        print_json(report::to_json(predictions.front()));
         return;
       }
       Json list = Json::array();
-      for (const Prediction& prediction : predictions) list.push_back(to_json(prediction));
+      for (const Prediction& prediction : predictions) list.push_back(report::to_json(prediction));
       print_json(list);
     } else if (csv) {
-      print(comparison_csv(predictions));
+      print(report::comparison_csv(predictions));
     } else if (scaling) {
-      print(scaling_text(predictions));
+      print(report::scaling_text(predictions));
     } else if (compare || predictions.size() > 1) {
-      print(comparison_text(predictions));
+      print(report::comparison_text(predictions));
     } else {
-      print(describe(predictions.front()));
+      print(report::describe(predictions.front()));
     }
   }
 };

@@ -31,7 +31,7 @@ void run_step_bench(const StepBenchFlags& flags) {
   if (options.setting.graphs && options.setting.device == "cpu") {
     throw ConfigError("bench step: --graphs needs a GPU; add --device cuda, or remove --graphs");
   }
-  const ModelInfo& info = model_info(options.setting.model);
+  const models::ModelInfo& info = models::model_info(options.setting.model);
   options.setting.input = flags.input ? parse_shape("--input", *flags.input) : info.input;
   options.setting.batch = flags.batch.value_or(info.batch);
   const auto& names = precision_names();

@@ -76,8 +76,8 @@ void TrainOutput::progress(const train::TrainProgress& p) {
     return;
   }
   const std::string blocks =
-      bar(static_cast<double>(p.batch) / static_cast<double>(p.batches), kBarWidth);
-  const std::string blanks(kBarWidth - display_width(blocks), ' ');
+      report::bar(static_cast<double>(p.batch) / static_cast<double>(p.batches), kBarWidth);
+  const std::string blanks(kBarWidth - report::display_width(blocks), ' ');
   std::fputs(fmt::format("\r\033[Kepoch {} [{}{}] {}", p.epoch, blocks, blanks, numbers).c_str(),
              stderr);
   std::fflush(stderr);

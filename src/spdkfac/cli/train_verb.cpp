@@ -93,7 +93,7 @@ void TrainVerb::add_flags() {
     return verb->add_option(flag, field, help)->type_name(type)->group(group);
   };
   std::vector<std::string> names;
-  for (const ModelInfo& info : model_infos()) names.push_back(info.name);
+  for (const models::ModelInfo& info : models::model_infos()) names.push_back(info.name);
   option("--model", options.model, fmt::format("{}; default cnn28", fmt::join(names, ", ")),
          "NAME");
   option("--width", options.width, "Multiplies the channels of hidden layers", "X")
@@ -225,7 +225,7 @@ void TrainVerb::check_flags() const {
 
 train::TrainOptions TrainVerb::resolve() const {
   check_flags();
-  const ModelInfo& model = model_info(options.model);
+  const models::ModelInfo& model = models::model_info(options.model);
   train::TrainOptions result = options;
   const std::vector<std::int64_t> shape = input ? parse_shape("--input", *input) : model.input;
   result.input = {shape.at(0), shape.at(1), shape.at(2)};

@@ -10,7 +10,7 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/base/hash.h"
 
-namespace spdkfac {
+namespace spdkfac::comm {
 namespace {
 
 constexpr std::size_t kShownBytes = 200;
@@ -49,4 +49,4 @@ void require_same(Communicator& communicator, const std::string& what, const std
       communicator.rank(), shortened(value)));
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::comm

@@ -6,7 +6,7 @@
 
 #include <ATen/ATen.h>
 
-namespace spdkfac {
+namespace spdkfac::comm {
 namespace {
 
 constexpr int kRounds = 20;
@@ -42,4 +42,4 @@ Seconds clock_offset(Communicator& communicator, const std::function<double()>& 
   return Seconds(mine);
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::comm

@@ -6,7 +6,7 @@
 #include "spdkfac/base/units.h"
 #include "spdkfac/comm/communicator.h"
 
-namespace spdkfac {
+namespace spdkfac::comm {
 
 double steady_seconds();
 
@@ -16,4 +16,4 @@ double steady_seconds();
 Seconds clock_offset(Communicator& communicator,
                      const std::function<double()>& clock = steady_seconds);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::comm

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace spdkfac {
+namespace spdkfac::comm {
 
 LoggedCommunicator::LoggedCommunicator(std::shared_ptr<Communicator> inner)
     : inner_(std::move(inner)) {}
@@ -16,4 +16,4 @@ Work LoggedCommunicator::start(Request request) {
   return inner_->start(std::move(request));
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::comm

@@ -8,7 +8,7 @@
 
 #include "spdkfac/comm/communicator.h"
 
-namespace spdkfac {
+namespace spdkfac::comm {
 
 // Passes every operation to another communicator and keeps a list of the calls; for tests.
 class LoggedCommunicator final : public Communicator {
@@ -37,4 +37,4 @@ class LoggedCommunicator final : public Communicator {
   std::vector<Call> calls_;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::comm

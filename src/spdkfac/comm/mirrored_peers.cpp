@@ -7,7 +7,7 @@
 
 #include "spdkfac/base/check.h"
 
-namespace spdkfac {
+namespace spdkfac::comm {
 
 MirroredPeers::MirroredPeers(int rank, int size) : rank_(rank), size_(size) {
   SPDKFAC_CHECK(rank >= 0 && rank < size, fmt::format("rank {} of {}", rank, size));
@@ -36,4 +36,4 @@ Work MirroredPeers::start(Request request) {
   return Work();
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::comm

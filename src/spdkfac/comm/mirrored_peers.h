@@ -3,7 +3,7 @@
 
 #include "spdkfac/comm/communicator.h"
 
-namespace spdkfac {
+namespace spdkfac::comm {
 
 // One rank of a group whose other ranks do not exist: each is assumed to hold the same tensors as
 // this one. A sum is `size` times this rank's tensor; a broadcast from another root yields zeros.
@@ -22,4 +22,4 @@ class MirroredPeers final : public Communicator {
   int size_;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::comm

@@ -6,7 +6,7 @@
 
 #include <ATen/ATen.h>
 
-namespace spdkfac {
+namespace spdkfac::comm {
 namespace {
 
 at::Tensor bytes_of(const std::string& text, std::int64_t length, c10::Device device) {
@@ -80,4 +80,4 @@ std::vector<std::string> texts_of_ranks(Communicator& communicator, c10::Device 
   return texts;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::comm

@@ -8,7 +8,7 @@
 
 #include "spdkfac/comm/communicator.h"
 
-namespace spdkfac {
+namespace spdkfac::comm {
 
 // Small values that every rank needs from the others. All ranks call these functions together. The
 // messages use tensors on `device`, because not every communicator takes CPU tensors.
@@ -28,4 +28,4 @@ std::string text_of_rank_zero(Communicator& communicator, c10::Device device,
 std::vector<std::string> texts_of_ranks(Communicator& communicator, c10::Device device,
                                         const std::string& text);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::comm

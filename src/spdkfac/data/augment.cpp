@@ -7,7 +7,7 @@
 
 #include "spdkfac/data/shuffle.h"
 
-namespace spdkfac {
+namespace spdkfac::data {
 
 at::Tensor random_crop_and_flip(const at::Tensor& images, std::span<const std::int64_t> indices,
                                 std::uint64_t seed, std::int64_t epoch) {
@@ -39,4 +39,4 @@ at::Tensor random_crop_and_flip(const at::Tensor& images, std::span<const std::i
       .contiguous();
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::data

@@ -11,7 +11,7 @@
 #include "spdkfac/data/augment.h"
 #include "spdkfac/data/shuffle.h"
 
-namespace spdkfac {
+namespace spdkfac::data {
 namespace {
 
 constexpr double kByteRange = 255;
@@ -77,4 +77,4 @@ Batch Batches::at(std::int64_t k) const {
   return batch;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::data

@@ -6,7 +6,7 @@
 
 #include "spdkfac/data/dataset.h"
 
-namespace spdkfac {
+namespace spdkfac::data {
 
 struct BatchOptions {
   std::int64_t batch = 1;  // examples per worker
@@ -52,4 +52,4 @@ class Batches {
   at::Tensor deviation_;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::data

@@ -7,7 +7,7 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/data/file_bytes.h"
 
-namespace spdkfac {
+namespace spdkfac::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -74,4 +74,4 @@ Dataset load_cifar10(Split split, const fs::path& folder) {
   return data;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::data

@@ -6,7 +6,7 @@
 
 #include "spdkfac/data/synthetic.h"
 
-namespace spdkfac {
+namespace spdkfac::data {
 
 std::string ImageShape::text() const { return fmt::format("{}x{}x{}", channels, height, width); }
 
@@ -29,4 +29,4 @@ Batch gather(const Dataset& data, std::span<const std::int64_t> indices) {
   return {data.images.index_select(0, where), data.labels.index_select(0, where)};
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::data

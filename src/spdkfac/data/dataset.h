@@ -9,7 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace spdkfac {
+namespace spdkfac::data {
 
 enum class Split { kTrain, kTest };
 
@@ -60,4 +60,4 @@ struct Dataset {
 // Those examples, on the device of the data set and not yet normalised; bytes stay bytes.
 Batch gather(const Dataset& data, std::span<const std::int64_t> indices);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::data

@@ -7,7 +7,7 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/data/idx_file.h"
 
-namespace spdkfac {
+namespace spdkfac::data {
 namespace {
 
 constexpr std::int64_t kSide = 28;
@@ -58,4 +58,4 @@ Dataset load_fashion_mnist(Split split, const std::filesystem::path& folder) {
   return data;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::data

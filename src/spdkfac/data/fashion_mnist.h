@@ -5,7 +5,7 @@
 
 #include "spdkfac/data/dataset.h"
 
-namespace spdkfac {
+namespace spdkfac::data {
 
 // Where Debian's package dataset-fashion-mnist installs it.
 constexpr const char* kFashionMnistFolder = "/usr/share/datasets/fashion-mnist";
@@ -14,4 +14,4 @@ constexpr const char* kFashionMnistFolder = "/usr/share/datasets/fashion-mnist";
 // these files and this shape will do. Errors are ConfigErrors that name the file.
 Dataset load_fashion_mnist(Split split, const std::filesystem::path& folder = kFashionMnistFolder);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::data

@@ -12,7 +12,7 @@
 
 #include "spdkfac/base/error.h"
 
-namespace spdkfac {
+namespace spdkfac::data {
 namespace {
 
 using Bytes8 = std::vector<std::uint8_t>;
@@ -91,4 +91,4 @@ std::vector<std::uint8_t> read_bytes(const std::filesystem::path& path, const st
   return gzip ? decompress(std::move(bytes), place) : bytes;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::data

@@ -6,7 +6,7 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/data/file_bytes.h"
 
-namespace spdkfac {
+namespace spdkfac::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -53,4 +53,4 @@ IdxFile read_idx(const fs::path& plain, int dimensions, const std::string& remed
   return file;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::data

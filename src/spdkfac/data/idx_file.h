@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace spdkfac {
+namespace spdkfac::data {
 
 // An array of bytes as the IDX format of the MNIST family stores it.
 struct IdxFile {
@@ -18,4 +18,4 @@ struct IdxFile {
 // `dimensions` dimensions and nothing else. Errors are ConfigErrors that end with `remedy`.
 IdxFile read_idx(const std::filesystem::path& path, int dimensions, const std::string& remedy);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::data

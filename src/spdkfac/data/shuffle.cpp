@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-namespace spdkfac {
+namespace spdkfac::data {
 
 // The output function of SplitMix64 (Steele, Lea, Flood 2014), once for each argument.
 std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
@@ -36,4 +36,4 @@ std::vector<std::int64_t> permutation(std::int64_t size, std::uint64_t seed, std
   return order;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::data

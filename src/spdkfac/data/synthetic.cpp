@@ -11,7 +11,7 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/data/shuffle.h"
 
-namespace spdkfac {
+namespace spdkfac::data {
 namespace {
 
 // Patterns of 8 by 8 cells: coarse enough to survive pooling.
@@ -100,4 +100,4 @@ Batch synthesize(const SyntheticSource& source, const ImageShape& shape, Split s
   return {std::move(images), std::move(labels)};
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::data

@@ -6,7 +6,7 @@
 
 #include "spdkfac/data/dataset.h"
 
-namespace spdkfac {
+namespace spdkfac::data {
 
 struct SyntheticOptions {
   ImageShape shape{3, 224, 224};
@@ -23,4 +23,4 @@ Dataset make_synthetic(Split split, const SyntheticOptions& options);
 Batch synthesize(const SyntheticSource& source, const ImageShape& shape, Split split,
                  std::span<const std::int64_t> indices);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::data

@@ -7,7 +7,7 @@
 
 #include "spdkfac/base/check.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 namespace {
 
 // Rows of P: half of the leaves.
@@ -78,4 +78,4 @@ void invert_blocks(const at::Tensor& matrices, std::int64_t leaf_size, const at:
   Recursion{matrices, leaf_size, scratch, leaf, multiply}.invert(0, matrices.size(1), 0, true);
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

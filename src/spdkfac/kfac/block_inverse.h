@@ -6,7 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // Replaces symmetric positive definite matrices [batch, n, n] by their inverses, in place and with
 // products alone: for M = [[P, Q], [Qᵀ, R]] it inverts P, then the Schur complement S = R − QᵀP⁻¹Q,
@@ -23,4 +23,4 @@ void invert_blocks(const at::Tensor& matrices, std::int64_t leaf_size, const at:
                    const InvertLeaf& leaf, const Multiply& multiply = multiply_batches);
 std::int64_t block_scratch(std::int64_t size, std::int64_t leaf_size);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

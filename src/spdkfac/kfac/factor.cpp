@@ -14,7 +14,7 @@
 #include "spdkfac/kfac/shifts.h"
 #include "spdkfac/kfac/symmetric.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 namespace {
 
 // [N, C, H, W] also of a single example [C, H, W].
@@ -334,4 +334,4 @@ at::Tensor gradient_factor(const at::Tensor& gradient, const LayerUse& use, Conv
   return factor;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -13,7 +13,7 @@
 #include "spdkfac/kfac/modes.h"
 #include "spdkfac/kfac/patches.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // A layer's call seen as numbers: what scaling and the shape of factors depend on. Without a
 // geometry the layer is Linear: [leading dimensions…, features].
@@ -53,4 +53,4 @@ at::Tensor gradient_factor(const at::Tensor& gradient, const LayerUse& use,
                            Convention convention = Convention::kKfc,
                            Bytes patch_memory = kDefaultPatchMemory);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

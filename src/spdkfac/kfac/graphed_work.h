@@ -6,7 +6,7 @@
 
 #include <c10/core/Device.h>
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // Work on a GPU that is queued again and again in the same way, on the same memory: the first time
 // as it is, so that libraries make what they need; then it is recorded as a CUDA graph, which later
@@ -29,4 +29,4 @@ class GraphedWork {
 // Whether work for the device is being recorded now, not run.
 bool is_recording(c10::Device device);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -9,7 +9,7 @@
 #include "spdkfac/base/check.h"
 #include "spdkfac/kfac/cuda/average_cuda.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 namespace {
 
 // Adds damping to a factor's diagonal while it lives and puts the old diagonal back, bit for bit:
@@ -142,4 +142,4 @@ void refresh_inverse(const at::Tensor& factor, const at::Tensor& damping, Invers
   }
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -8,7 +8,7 @@
 
 #include "spdkfac/kfac/modes.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // What to add to the diagonals of A and of G: one value for each group, on the factors' device.
 std::pair<at::Tensor, at::Tensor> damping_of(const at::Tensor& factor_a, const at::Tensor& factor_g,
@@ -44,4 +44,4 @@ struct Inverse {
 // Groups whose factor cannot be inverted even with more damping keep their value.
 void refresh_inverse(const at::Tensor& factor, const at::Tensor& damping, Inverse& inverse);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

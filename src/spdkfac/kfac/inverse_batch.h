@@ -10,7 +10,7 @@
 #include "spdkfac/kfac/inverse.h"
 #include "spdkfac/kfac/precision.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // The inverses of many factors on a GPU, refreshed together: factors of about the same dimension go
 // through the recursion of block_inverse.h in one batch, batches side by side on a few streams, and
@@ -41,4 +41,4 @@ class InverseBatch {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -11,7 +11,7 @@
 
 #include "spdkfac/base/check.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 namespace {
 
 // Elements that are worth a thread of their own.
@@ -162,4 +162,4 @@ void copy_patches(const at::Tensor& input, const ConvGeometry& conv, const Patch
                              [&] { copy_on_cpu<scalar_t>(examples, conv, grid, chunk, patches); });
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

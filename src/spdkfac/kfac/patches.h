@@ -6,7 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // How a convolution was called.
 struct ConvGeometry {
@@ -46,4 +46,4 @@ struct PatchChunk {
 void copy_patches(const at::Tensor& input, const ConvGeometry& conv, const PatchGrid& grid,
                   const PatchChunk& chunk, at::Tensor patches);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -8,7 +8,7 @@
 #include "spdkfac/base/check.h"
 #include "spdkfac/kfac/cuda/gradients_cuda.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 namespace {
 
 // The part of a joined gradient that belongs to the weight, [groups, out, in·kh·kw].
@@ -75,4 +75,4 @@ void scale_or_clear(const std::vector<at::Tensor>& scaled, const std::vector<at:
   }
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -5,7 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // Copies a layer's gradients into one matrix [groups, out, in·kh·kw | bias] and back. A weight is
 // [out, in] or [out, in/groups, kh, kw]; `bias` may be undefined.
@@ -25,4 +25,4 @@ at::Tensor kl_clip_scale(const at::Tensor& inner, double kappa, double learning_
 void scale_or_clear(const std::vector<at::Tensor>& scaled, const std::vector<at::Tensor>& others,
                     const at::Tensor& scale, const at::Tensor& bad);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

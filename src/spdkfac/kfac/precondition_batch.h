@@ -9,7 +9,7 @@
 #include "spdkfac/base/units.h"
 #include "spdkfac/kfac/precision.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // The gradients of many layers on a GPU, preconditioned together with a handful of launches: copied
 // to matrices of their own, multiplied with the inverses on a few streams side by side, which is
@@ -44,4 +44,4 @@ class PreconditionBatch {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -13,7 +13,7 @@
 #include "spdkfac/kfac/precision.h"
 #include "spdkfac/kfac/shifts.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 namespace {
 
 // Below this part of a full product of patches, shifts are faster; measured on CPUs
@@ -103,4 +103,4 @@ std::vector<MeasuredMethod> measured_methods() {
   return all;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -9,7 +9,7 @@
 
 #include "spdkfac/kfac/patches.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // How the factor A of a convolution is computed (patches.h, shifts.h).
 enum class ProductMethod { kPatches, kShifts };
@@ -32,4 +32,4 @@ struct MeasuredMethod {
 };
 std::vector<MeasuredMethod> measured_methods();
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

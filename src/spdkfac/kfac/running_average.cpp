@@ -11,7 +11,7 @@
 #include "spdkfac/base/check.h"
 #include "spdkfac/kfac/cuda/average_cuda.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 namespace {
 
 // Elements that are worth a thread of their own.
@@ -128,4 +128,4 @@ void RunningAverage::restore(const at::Tensor& mean, const at::Tensor& weight) {
   weight_.copy_(weight);
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -5,7 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // m ← ρ·m + (1−ρ)·new, started from the first factor that is finite. Everything stays on the
 // factor's device: on CUDA nothing waits for the host.
@@ -44,4 +44,4 @@ class RunningAverage {
   at::Tensor weight_;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -10,7 +10,7 @@
 #define SPDKFAC_HOST_DEVICE
 #endif
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // The products of the patches around one edge of the image: places [row_begin, row_end) x
 // [column_begin, column_end) of the kernel met it. Null where the convolution leaves nothing out.
@@ -74,4 +74,4 @@ SPDKFAC_HOST_DEVICE inline Scalar shifted_element(const ShiftAssembly<Scalar>& f
   return value;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

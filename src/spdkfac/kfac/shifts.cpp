@@ -13,7 +13,7 @@
 #include "spdkfac/kfac/shift_assembly.h"
 #include "spdkfac/kfac/symmetric.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 namespace {
 
 // Elements that are worth a thread of their own.
@@ -197,4 +197,4 @@ double shift_work(const at::Tensor& input, const ConvGeometry& conv) {
   return work / (places * places * static_cast<double>(output[0] * output[1]));
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

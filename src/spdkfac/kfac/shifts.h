@@ -5,7 +5,7 @@
 
 #include "spdkfac/kfac/patches.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // Patches of a convolution with stride 1 repeat their input: the product of the places u and v of
 // the kernel, summed over all positions where it meets the image, depends on v − u alone. So the
@@ -26,4 +26,4 @@ void add_shift_products(const at::Tensor& input, const ConvGeometry& conv, doubl
 // if those for shifts up were made too: a measure for choosing, not a count.
 double shift_work(const at::Tensor& input, const ConvGeometry& conv);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

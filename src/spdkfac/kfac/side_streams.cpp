@@ -7,7 +7,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 namespace {
 
 // More do not help: one H200 is full with eight factorisations at a time (docs/benchmarking.md).
@@ -40,4 +40,4 @@ void SideStreams::run(c10::Device device, std::size_t tasks,
   }
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -7,7 +7,7 @@
 
 #include <c10/core/Stream.h>
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // Runs independent tasks side by side on a GPU, each on the next of a few streams. They start
 // behind everything queued on the current stream, which goes on behind all of them; the host waits
@@ -21,4 +21,4 @@ class SideStreams {
   std::vector<c10::Stream> streams_;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -11,7 +11,7 @@
 #include "spdkfac/kfac/cuda/symmetric_cuda.h"
 #include "spdkfac/kfac/precision.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 namespace {
 
 // Block rows of the upper triangle, each one product from its diagonal on: narrower ones save more
@@ -172,4 +172,4 @@ void unpack_upper(const at::Tensor& packed, at::Tensor matrix) {
                              [&] { unpack(packed.const_data_ptr<scalar_t>(), matrix); });
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

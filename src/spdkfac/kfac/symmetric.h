@@ -5,7 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // Symmetric matrices [d, d] or [groups, d, d], each row in one piece: products that write only the
 // upper triangle, and the packed triangle that travels in messages.
@@ -34,4 +34,4 @@ void pack_upper(const std::vector<Triangle>& triangles);
 // The reverse; writes both triangles.
 void unpack_upper(const at::Tensor& packed, at::Tensor matrix);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

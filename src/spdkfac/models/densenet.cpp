@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace spdkfac {
+namespace spdkfac::models {
 
 namespace nn = torch::nn;
 
@@ -100,4 +100,4 @@ torch::Tensor DenseNet201::forward(torch::Tensor images) {
   return classifier_(global_average(torch::relu_(x)));
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::models

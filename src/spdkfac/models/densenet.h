@@ -6,7 +6,7 @@
 #include "spdkfac/models/layers.h"
 #include "spdkfac/models/model.h"
 
-namespace spdkfac {
+namespace spdkfac::models {
 
 // DenseNet-201 (Huang et al., arXiv:1608.06993). Names, order of modules and weights as in
 // torchvision.
@@ -21,4 +21,4 @@ class DenseNet201 : public Model {
   torch::nn::Linear classifier_{nullptr};
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::models

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace spdkfac {
+namespace spdkfac::models {
 
 namespace nn = torch::nn;
 
@@ -233,4 +233,4 @@ torch::Tensor InceptionV4::forward(torch::Tensor images) {
   return last_linear_(global_average(features_->forward(images)));
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::models

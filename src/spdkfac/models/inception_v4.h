@@ -6,7 +6,7 @@
 #include "spdkfac/models/layers.h"
 #include "spdkfac/models/model.h"
 
-namespace spdkfac {
+namespace spdkfac::models {
 
 // Inception-v4 (Szegedy et al., arXiv:1602.07261). Names and order of the modules with weights as
 // in timm's inception_v4; torch's default weights. Images of at least 75×75.
@@ -21,4 +21,4 @@ class InceptionV4 : public Model {
   torch::nn::Linear last_linear_{nullptr};
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::models

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace spdkfac {
+namespace spdkfac::models {
 
 namespace nn = torch::nn;
 
@@ -31,4 +31,4 @@ torch::Tensor global_average(const torch::Tensor& images) {
   return torch::adaptive_avg_pool2d(images, {1, 1}).flatten(1);
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::models

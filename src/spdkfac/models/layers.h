@@ -6,7 +6,7 @@
 
 #include <torch/nn.h>
 
-namespace spdkfac {
+namespace spdkfac::models {
 
 // channels · width, rounded, at least 1.
 std::int64_t scaled(std::int64_t channels, double width);
@@ -32,4 +32,4 @@ class ChainImpl : public torch::nn::SequentialImpl {
 };
 TORCH_MODULE(Chain);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::models

@@ -8,7 +8,7 @@
 
 #include <torch/nn/module.h>
 
-namespace spdkfac {
+namespace spdkfac::models {
 
 // A classifier of images: [N, C, H, W] to logits [N, classes].
 class Model : public torch::nn::Module {
@@ -37,4 +37,4 @@ const ModelInfo& model_info(const std::string& name);
 // With fresh weights from torch's default generator. Bad options are ConfigErrors.
 std::shared_ptr<Model> make_model(const std::string& name, const ModelOptions& options = {});
 
-}  // namespace spdkfac
+}  // namespace spdkfac::models

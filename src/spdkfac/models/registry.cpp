@@ -12,7 +12,7 @@
 #include "spdkfac/models/resnet.h"
 #include "spdkfac/models/small.h"
 
-namespace spdkfac {
+namespace spdkfac::models {
 
 namespace {
 
@@ -104,4 +104,4 @@ std::shared_ptr<Model> make_model(const std::string& name, const ModelOptions& o
   return e.make(complete);
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::models

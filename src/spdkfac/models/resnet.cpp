@@ -6,7 +6,7 @@
 
 #include "spdkfac/models/layers.h"
 
-namespace spdkfac {
+namespace spdkfac::models {
 
 namespace nn = torch::nn;
 
@@ -146,4 +146,4 @@ torch::Tensor ResNet::forward(torch::Tensor images) {
   return fc_(avgpool_(x).flatten(1));
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::models

@@ -8,7 +8,7 @@
 
 #include "spdkfac/models/model.h"
 
-namespace spdkfac {
+namespace spdkfac::models {
 
 // Values that make a residual network (He et al., arXiv:1512.03385).
 struct ResNetShape {
@@ -46,4 +46,4 @@ class ResNet : public Model {
   torch::nn::Linear fc_{nullptr};
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::models

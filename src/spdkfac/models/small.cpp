@@ -9,7 +9,7 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/models/layers.h"
 
-namespace spdkfac {
+namespace spdkfac::models {
 
 namespace nn = torch::nn;
 
@@ -59,4 +59,4 @@ ResNetShape resnet20_shape() {
           .stages = {{16, 3}, {32, 3}, {64, 3}}};
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::models

@@ -6,7 +6,7 @@
 #include "spdkfac/models/model.h"
 #include "spdkfac/models/resnet.h"
 
-namespace spdkfac {
+namespace spdkfac::models {
 
 // The demo for grey images of 28×28: two 3×3 convolutions, each with ReLU and 2×2 max-pool, then
 // two linear layers; all with bias and with torch's default weights.
@@ -28,4 +28,4 @@ class Cnn28 : public Model {
 // convolutions where shapes change (their option B).
 ResNetShape resnet20_shape();
 
-}  // namespace spdkfac
+}  // namespace spdkfac::models

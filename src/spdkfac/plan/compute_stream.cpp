@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace spdkfac {
+namespace spdkfac::plan {
 
 ComputeStream compute_stream(const ModelSpec& model, std::span<const LayerCosts> layers,
                              const CostModel& costs, FactorSchedule schedule, bool with_factors) {
@@ -103,4 +103,4 @@ Category category_of(const Message& message, const ModelSpec& model) {
   return 2 * gradient > message.elements ? Category::kGradientComm : Category::kFactorComm;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::plan

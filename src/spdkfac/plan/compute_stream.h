@@ -10,7 +10,7 @@
 #include "spdkfac/plan/plan.h"
 #include "spdkfac/plan/plan_options.h"
 
-namespace spdkfac {
+namespace spdkfac::plan {
 
 enum class TaskKind { kFactorA, kForward, kBackward, kFactorG };
 
@@ -50,4 +50,4 @@ Category category_of(TaskKind kind);
 // That of the greater part of a message's elements.
 Category category_of(const Message& message, const ModelSpec& model);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::plan

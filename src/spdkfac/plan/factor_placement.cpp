@@ -7,7 +7,7 @@
 
 #include "spdkfac/plan/placement_planner.h"
 
-namespace spdkfac {
+namespace spdkfac::plan {
 namespace {
 
 // What is placed as one: a single factor, or both factors of a layer whose owner sends V.
@@ -164,4 +164,4 @@ std::vector<FactorPlacement> place_factors(const ModelSpec& model,
   return factors;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::plan

@@ -8,7 +8,7 @@
 #include "spdkfac/plan/layer_spec.h"
 #include "spdkfac/plan/plan.h"
 
-namespace spdkfac {
+namespace spdkfac::plan {
 
 // Who inverts which factor and what is exchanged, in the order of inversion: A_0, G_0, A_1, G_1, …
 // Where owners send gradients, what they own comes first, in order of modelled completion, so that
@@ -18,4 +18,4 @@ std::vector<FactorPlacement> place_factors(const ModelSpec& model,
                                            const CostModel& costs, const PlanOptions& options,
                                            const RefreshIntervals& intervals);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::plan

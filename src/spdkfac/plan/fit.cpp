@@ -14,7 +14,7 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/base/median.h"
 
-namespace spdkfac {
+namespace spdkfac::plan {
 namespace {
 
 void check(std::span<const Measurement> measurements, std::size_t coefficients, const char* form) {
@@ -192,4 +192,4 @@ Fit<CostTable> fit_table(std::span<const Measurement> measurements) {
   return {model, quality_of(measurements, std::cref(model))};
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::plan

@@ -7,7 +7,7 @@
 
 #include "spdkfac/plan/cost_model.h"
 
-namespace spdkfac {
+namespace spdkfac::plan {
 
 // One measurement: a size (elements, or a dimension) and its seconds.
 struct Measurement {
@@ -39,4 +39,4 @@ Fit<CubicInverse> fit_cubic(std::span<const Measurement> measurements);
 // Median per size, made non-decreasing by pooling neighbours (isotonic regression).
 Fit<CostTable> fit_table(std::span<const Measurement> measurements);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::plan

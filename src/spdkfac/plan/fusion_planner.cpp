@@ -6,7 +6,7 @@
 
 #include "spdkfac/base/check.h"
 
-namespace spdkfac {
+namespace spdkfac::plan {
 namespace {
 
 const CollectiveCost& cost_of(const CostModel& costs, const Route& route) {
@@ -279,4 +279,4 @@ std::vector<QueuedRange> merge_queues(std::span<const FusionQueue> queues, const
   }
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::plan

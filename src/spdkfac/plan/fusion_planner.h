@@ -10,7 +10,7 @@
 #include "spdkfac/plan/cost_model.h"
 #include "spdkfac/plan/plan.h"
 
-namespace spdkfac {
+namespace spdkfac::plan {
 
 // One tensor (or tensors that become ready together) waiting for the channel.
 struct FusionItem {
@@ -82,4 +82,4 @@ struct FusionQueue {
 std::vector<QueuedRange> merge_queues(std::span<const FusionQueue> queues, const CostModel& costs,
                                       Seconds& channel_free);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::plan

@@ -6,7 +6,7 @@
 
 #include "spdkfac/plan/fusion_planner.h"
 
-namespace spdkfac {
+namespace spdkfac::plan {
 namespace {
 
 // Tensors waiting for the channel, parallel to the items of a FusionQueue.
@@ -169,4 +169,4 @@ std::optional<Message> diagonal_means_message(const PlanOptions& options,
   return message;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::plan

@@ -9,7 +9,7 @@
 #include "spdkfac/plan/cost_model.h"
 #include "spdkfac/plan/plan.h"
 
-namespace spdkfac {
+namespace spdkfac::plan {
 
 // Which tensors share a message, in launch order, for a step whose factors are placed already.
 // Ready times are those of the stream running at full speed. Gradients fuse by threshold
@@ -24,4 +24,4 @@ std::vector<Message> plan_messages(const ModelSpec& model, const ComputeStream& 
 std::optional<Message> diagonal_means_message(const PlanOptions& options,
                                               std::span<const FactorPlacement> factors);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::plan

@@ -10,7 +10,7 @@
 
 #include "spdkfac/base/check.h"
 
-namespace spdkfac {
+namespace spdkfac::plan {
 namespace {
 
 // Block of each item when every block is filled up to `limit`; nullopt if `blocks` do not suffice.
@@ -95,4 +95,4 @@ Owners place_blocks(std::span<const PlacementItem> items, int world, int blocks)
   return owners;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::plan

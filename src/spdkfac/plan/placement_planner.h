@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace spdkfac {
+namespace spdkfac::plan {
 
 // One tensor (or layer) to be inverted somewhere.
 struct PlacementItem {
@@ -29,4 +29,4 @@ Owners place_heaviest_first(std::span<const PlacementItem> items, int world);
 // Replicated items weigh nothing and end no block.
 Owners place_blocks(std::span<const PlacementItem> items, int world, int blocks);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::plan

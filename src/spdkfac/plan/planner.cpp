@@ -32,14 +32,14 @@ Plan make_plan(const ModelSpec& model, const CostModel& costs, int world,
   plan.options = options;
   if (options.second_order()) {
     plan.intervals = intervals;
-    plan.placements = place_factors(model, layers, here, options, intervals);
+    plan.placements = plan::place_factors(model, layers, here, options, intervals);
   }
   if (world > 1) {
-    const ComputeStream stream =
-        compute_stream(model, layers, here, options.factor_schedule, with_factors);
-    plan.messages = plan_messages(model, stream, here, options, plan.placements);
+    const plan::ComputeStream stream =
+        plan::compute_stream(model, layers, here, options.factor_schedule, with_factors);
+    plan.messages = plan::plan_messages(model, stream, here, options, plan.placements);
     if (step == StepKind::kFull) {
-      if (auto means = diagonal_means_message(options, plan.placements)) {
+      if (auto means = plan::diagonal_means_message(options, plan.placements)) {
         plan.messages.push_back(std::move(*means));
       }
     }

@@ -11,10 +11,10 @@
 #include "spdkfac/report/plan_text.h"
 #include "spdkfac/report/table.h"
 
-namespace spdkfac {
+namespace spdkfac::report {
 namespace {
 
-const char* needs_name(Needs needs) {
+const char* needs_name(sim::Needs needs) {
   static constexpr const char* kNames[] = {"option", "hardware"};
   return kNames[static_cast<std::size_t>(needs)];
 }
@@ -24,39 +24,40 @@ std::string number(double value, int digits) {
   return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "∞";
 }
 
-Seconds saved(const Advice& advice, const Limit& limit) {
+Seconds saved(const sim::Advice& advice, const sim::Limit& limit) {
   return std::max(Seconds(0), advice.iteration - limit.without);
 }
 
-double share(const Advice& advice, Seconds time) {
+double share(const sim::Advice& advice, Seconds time) {
   return advice.iteration > Seconds(0) ? time / advice.iteration : 0;
 }
 
-std::string limiting_text(const Advice& advice) {
+std::string limiting_text(const sim::Advice& advice) {
   const auto& limits = advice.limits;
-  const auto most = std::find_if(limits.begin(), limits.end(),
-                                 [&](const Limit& limit) { return limit.id == advice.limiting; });
+  const auto most = std::find_if(limits.begin(), limits.end(), [&](const sim::Limit& limit) {
+    return limit.id == advice.limiting;
+  });
   if (most == limits.end()) return "No part alone limits the iteration.\n";
   const auto bound =
       std::max_element(limits.begin(), limits.end(),
-                       [](const Limit& a, const Limit& b) { return a.alone < b.alone; });
+                       [](const sim::Limit& a, const sim::Limit& b) { return a.alone < b.alone; });
   return fmt::format(
       "Most limiting: {}. {} the iteration would take {} instead of {} ms.\n"
       "With all else at no cost, {} would still take {} ms.\n",
-      most->part, most->id == kLargestInverse ? "Divided among all" : "At no cost",
+      most->part, most->id == sim::kLargestInverse ? "Divided among all" : "At no cost",
       milliseconds(most->without), milliseconds(advice.iteration), bound->part,
       milliseconds(bound->alone));
 }
 
 std::string limits_text(const AdviceReport& report) {
-  const Advice& advice = report.advice;
+  const sim::Advice& advice = report.advice;
   Table table({{"part", Table::Align::kLeft},
                {"alone ms"},
                {"without it ms"},
                {"saves %"},
                {"", Table::Align::kLeft}});
   constexpr std::size_t kBarWidth = 30;
-  for (const Limit& limit : advice.limits) {
+  for (const sim::Limit& limit : advice.limits) {
     const double part = share(advice, saved(advice, limit));
     if (limit.alone <= Seconds(0) && part <= 0) continue;  // it costs nothing as it is
     table.add_row({limit.part, limit.alone > Seconds(0) ? milliseconds(limit.alone) : "-",
@@ -79,20 +80,20 @@ std::string limits_text(const AdviceReport& report) {
 }
 
 template <class Predicate>
-std::string helps_most(const Advice& advice, const char* words, const Predicate& counts) {
+std::string helps_most(const sim::Advice& advice, const char* words, const Predicate& counts) {
   const auto found = std::find_if(advice.changes.begin(), advice.changes.end(), counts);
   if (found == advice.changes.end() || found->speedup <= 1) return "";
   return fmt::format("Most {}: {}, speed-up {}.\n", words, found->what, number(found->speedup, 2));
 }
 
-std::string changes_text(const Advice& advice) {
+std::string changes_text(const sim::Advice& advice) {
   Table table({{"change", Table::Align::kLeft},
                {"needs", Table::Align::kLeft},
                {"iteration ms"},
                {"examples/s"},
                {"speed-up"},
                {"training sees", Table::Align::kLeft}});
-  for (const Change& change : advice.changes) {
+  for (const sim::Change& change : advice.changes) {
     table.add_row({change.what, needs_name(change.needs), milliseconds(change.iteration),
                    number(change.examples_per_second, 0), number(change.speedup, 2),
                    change.training.empty() ? "no difference" : change.training});
@@ -100,21 +101,22 @@ std::string changes_text(const Advice& advice) {
   return "What would help\n" + table.text() +
          "Speed-ups are of examples a second. Assumed: twice the batch computes twice as long,\n"
          "faster computation leaves host work as it is.\n\n" +
-         helps_most(advice, "by flags", [](const Change& c) { return c.needs == Needs::kOption; }) +
+         helps_most(advice, "by flags",
+                    [](const sim::Change& c) { return c.needs == sim::Needs::kOption; }) +
          helps_most(advice, "by hardware",
-                    [](const Change& c) { return c.needs == Needs::kHardware; }) +
+                    [](const sim::Change& c) { return c.needs == sim::Needs::kHardware; }) +
          helps_most(advice, "without a difference to the training",
-                    [](const Change& c) { return c.training.empty(); });
+                    [](const sim::Change& c) { return c.training.empty(); });
 }
 
-Json to_json(const Advice& advice, const Limit& limit) {
+Json to_json(const sim::Advice& advice, const sim::Limit& limit) {
   return {{"part", limit.id},
           {"alone", limit.alone.value()},
           {"without", limit.without.value()},
           {"share", share(advice, saved(advice, limit))}};
 }
 
-Json to_json(const Change& change) {
+Json to_json(const sim::Change& change) {
   return {{"change", change.id},
           {"text", change.what},
           {"needs", needs_name(change.needs)},
@@ -130,7 +132,7 @@ Json to_json(const Change& change) {
 }  // namespace
 
 std::string to_text(const AdviceReport& report) {
-  const Scenario& s = report.scenario;
+  const sim::Scenario& s = report.scenario;
   std::string text = s.options.algorithm == kAutoAlgorithm ? "The best plan\n" : "The plan\n";
   text += plan_summary(report.judged.plan, s.model, s.costs.for_world(s.world));
   if (s.intervals.inverses > 1) {
@@ -141,14 +143,14 @@ std::string to_text(const AdviceReport& report) {
 }
 
 Json to_json(const AdviceReport& report) {
-  const Scenario& s = report.scenario;
-  const Advice& advice = report.advice;
+  const sim::Scenario& s = report.scenario;
+  const sim::Advice& advice = report.advice;
   Json algorithms = Json::array();
   for (const Prediction& prediction : report.algorithms) algorithms.push_back(to_json(prediction));
   Json limits = Json::array();
-  for (const Limit& limit : advice.limits) limits.push_back(to_json(advice, limit));
+  for (const sim::Limit& limit : advice.limits) limits.push_back(to_json(advice, limit));
   Json changes = Json::array();
-  for (const Change& change : advice.changes) changes.push_back(to_json(change));
+  for (const sim::Change& change : advice.changes) changes.push_back(to_json(change));
   return {{"format", "spdkfac.advice/1"},
           {"algorithm", s.options.algorithm},
           {"model", s.model.name},
@@ -168,4 +170,4 @@ Json to_json(const AdviceReport& report) {
           {"algorithms", std::move(algorithms)}};
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::report

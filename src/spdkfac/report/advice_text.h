@@ -8,12 +8,12 @@
 #include "spdkfac/report/prediction.h"
 #include "spdkfac/sim/advice.h"
 
-namespace spdkfac {
+namespace spdkfac::report {
 
 // All that `advise` says of one scenario.
 struct AdviceReport {
-  Scenario scenario;
-  Advice advice;
+  sim::Scenario scenario;
+  sim::Advice advice;
   Prediction judged;                   // the plan that the advice is about
   std::vector<Prediction> algorithms;  // all of them, `auto` last
 };
@@ -22,4 +22,4 @@ std::string to_text(const AdviceReport& report);
 // docs/formats.md, "Advice".
 Json to_json(const AdviceReport& report);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::report

@@ -7,7 +7,7 @@
 
 #include "spdkfac/report/number_text.h"
 
-namespace spdkfac {
+namespace spdkfac::report {
 namespace {
 
 Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
@@ -44,7 +44,7 @@ std::string to_text(const CostCurves& curves) {
   std::string text;
   for (const CostCurve& curve : curves.curves) {
     for (const FittedForm& form : curve.forms) {
-      const Measurement& last = form.curve.back();
+      const plan::Measurement& last = form.curve.back();
       text += fmt::format(
           "{:<11} {:<13} {:<40} R² {:<7} mean error {:>6} %   {:.0f} {}: {} ms\n", curve.name,
           form.form, form.text, form.r_squared ? fmt::format("{:.4f}", *form.r_squared) : "-",
@@ -60,9 +60,9 @@ std::string to_text(const CostCurves& curves) {
               : "there is no dimension whose inverse is cheaper to compute than to receive\n");
 }
 
-Json points_json(const std::vector<Measurement>& measurements) {
+Json points_json(const std::vector<plan::Measurement>& measurements) {
   Json points = Json::array();
-  for (const Measurement& one : measurements) points.push_back({one.size, one.time.value()});
+  for (const plan::Measurement& one : measurements) points.push_back({one.size, one.time.value()});
   return points;
 }
 
@@ -83,4 +83,4 @@ std::string coefficients_text(const CostTable& table) {
   return fmt::format("{} points", table.points().size());
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::report

@@ -11,23 +11,23 @@
 #include "spdkfac/plan/fit.h"
 #include "spdkfac/report/record.h"
 
-namespace spdkfac {
+namespace spdkfac::report {
 
 // A form that was fitted to measurements, or a cost of a cluster file.
 struct FittedForm {
   std::string form;
-  std::string text;                     // its coefficients
-  std::optional<double> r_squared;      // nothing without measurements
-  std::optional<double> mean_residual;  // mean absolute error, relative
-  bool used = true;                     // forecasts take this one
-  std::vector<Measurement> curve;       // its values
+  std::string text;                      // its coefficients
+  std::optional<double> r_squared;       // nothing without measurements
+  std::optional<double> mean_residual;   // mean absolute error, relative
+  bool used = true;                      // forecasts take this one
+  std::vector<plan::Measurement> curve;  // its values
 };
 
 // What one operation costs by its size.
 struct CostCurve {
   std::string name;
   std::string unit;  // of the size: elements or dim
-  std::vector<Measurement> points;
+  std::vector<plan::Measurement> points;
   std::vector<FittedForm> forms;
 };
 
@@ -50,6 +50,6 @@ std::string coefficients_text(const ExponentialInverse& exponential);
 std::string coefficients_text(const CubicInverse& cubic);
 std::string coefficients_text(const CostTable& table);
 // [[size, seconds], …]
-Json points_json(const std::vector<Measurement>& measurements);
+Json points_json(const std::vector<plan::Measurement>& measurements);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::report

@@ -3,7 +3,7 @@
 
 #include "spdkfac/report/table.h"
 
-namespace spdkfac {
+namespace spdkfac::report {
 
 std::string layer_table(const ModelSpec& model) {
   Table table({{"layer"},
@@ -26,4 +26,4 @@ std::string layer_table(const ModelSpec& model) {
   return table.text();
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::report

@@ -5,9 +5,9 @@
 
 #include "spdkfac/plan/layer_spec.h"
 
-namespace spdkfac {
+namespace spdkfac::report {
 
 // The layers of a model as a table for people.
 std::string layer_table(const ModelSpec& model);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::report

@@ -9,7 +9,7 @@
 
 #include "spdkfac/report/table.h"
 
-namespace spdkfac {
+namespace spdkfac::report {
 namespace {
 
 // A number of millions, and the paper's: 25.557 (25.6).
@@ -103,4 +103,4 @@ Json to_json(const ModelFigures& model) {
       {"dims_a", model.dims_a}, {"dims_g", model.dims_g},         {"paper", paper}};
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::report

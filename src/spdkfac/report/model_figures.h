@@ -10,7 +10,7 @@
 #include "spdkfac/base/json.h"
 #include "spdkfac/plan/layer_spec.h"
 
-namespace spdkfac {
+namespace spdkfac::report {
 
 // What the paper prints about a model; large numbers are rounded there.
 struct PaperModel {
@@ -38,4 +38,4 @@ ModelFigures figures_of(const ModelSpec& model, const std::optional<PaperModel>&
 std::string to_text(std::span<const ModelFigures> models);
 Json to_json(const ModelFigures& model);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::report

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-namespace spdkfac {
+namespace spdkfac::report {
 
 std::string milliseconds(Seconds time, int digits) {
   return fmt::format("{:.{}f}", 1e3 * time.value(), digits);
@@ -13,4 +13,4 @@ std::string megabytes(double bytes, int digits) {
   return fmt::format("{:.{}f}", bytes / 1e6, digits);
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::report

@@ -5,10 +5,10 @@
 
 #include "spdkfac/base/units.h"
 
-namespace spdkfac {
+namespace spdkfac::report {
 
 // Numbers of tables, without their unit, which stands in the title.
 std::string milliseconds(Seconds time, int digits = 1);
 std::string megabytes(double bytes, int digits = 1);  // of 1e6 bytes
 
-}  // namespace spdkfac
+}  // namespace spdkfac::report

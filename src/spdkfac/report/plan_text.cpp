@@ -9,7 +9,7 @@
 
 #include "spdkfac/report/table.h"
 
-namespace spdkfac {
+namespace spdkfac::report {
 namespace {
 
 constexpr std::size_t kLineWidth = 100;
@@ -255,4 +255,4 @@ std::string plan_summary(const Plan& plan, const ModelSpec& model, const CostMod
          everywhere_text(loads) + owned_text(plan, loads);
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::report

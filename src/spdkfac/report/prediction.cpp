@@ -12,7 +12,7 @@
 #include "spdkfac/report/number_text.h"
 #include "spdkfac/report/table.h"
 
-namespace spdkfac {
+namespace spdkfac::report {
 namespace {
 
 constexpr std::size_t kBarWidth = 30;
@@ -221,4 +221,4 @@ std::string scaling_text(std::span<const Prediction> predictions) {
          table.text();
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::report

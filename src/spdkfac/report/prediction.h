@@ -8,7 +8,7 @@
 #include "spdkfac/base/json.h"
 #include "spdkfac/sim/predict.h"
 
-namespace spdkfac {
+namespace spdkfac::report {
 
 // The words for a category in tables: FF&BP, GradComm, … as in the paper.
 std::string_view category_title(Category category);
@@ -31,4 +31,4 @@ std::string comparison_csv(std::span<const Prediction> predictions);
 // Iteration times by number of workers (rows) and algorithm (columns).
 std::string scaling_text(std::span<const Prediction> predictions);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::report

@@ -7,7 +7,7 @@
 
 #include "spdkfac/base/host.h"
 
-namespace spdkfac {
+namespace spdkfac::report {
 namespace {
 
 constexpr const char* kModes[] = {"simulated", "measured", "emulated"};
@@ -43,4 +43,4 @@ Json to_json(const CategoryTimes& times) {
   return parts;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::report

@@ -6,7 +6,7 @@
 #include "spdkfac/base/category.h"
 #include "spdkfac/base/json.h"
 
-namespace spdkfac {
+namespace spdkfac::report {
 
 // Where the numbers of a record come from.
 enum class RecordMode { kSimulated, kMeasured, kEmulated };
@@ -28,4 +28,4 @@ Json to_json(const RecordHead& head);
 // {"ff_bp": seconds, …}
 Json to_json(const CategoryTimes& times);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::report

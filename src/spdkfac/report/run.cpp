@@ -8,7 +8,7 @@
 #include "spdkfac/trace/statistics.h"
 #include "spdkfac/trace/trace_json.h"
 
-namespace spdkfac {
+namespace spdkfac::report {
 namespace {
 
 // Events of more ranks would make records of many megabytes and a page that nobody reads.
@@ -20,13 +20,13 @@ Json result_json(const std::optional<IterationResult>& result) {
   if (result->samples.empty()) {
     json["iteration"] = result->iteration.value();
   } else {
-    const ConfidenceInterval interval = median_interval(result->samples);
+    const trace::ConfidenceInterval interval = trace::median_interval(result->samples);
     json["samples"] = result->samples;
     json["median"] = result->iteration.value();
     json["low"] = interval.low;
     json["high"] = interval.high;
   }
-  json["breakdown"] = to_json(result->breakdown);
+  json["breakdown"] = report::to_json(result->breakdown);
   json["sent_bytes"] = result->sent_bytes;
   json["factor_messages"] = result->factor_messages.value();
   if (!result->inverse_load.empty()) {
@@ -55,7 +55,8 @@ Json alike_json(std::span<const Run> runs, const Run& run) {
     const bool in_turn = &other != &run && other.measured && other.model == run.model &&
                          other.world == run.world &&
                          other.measured->samples.size() == run.measured->samples.size();
-    if (in_turn && paired_difference(other.measured->samples, run.measured->samples).none()) {
+    if (in_turn &&
+        trace::paired_difference(other.measured->samples, run.measured->samples).none()) {
       labels.push_back(other.label);
     }
   }
@@ -107,4 +108,4 @@ Json traces_json(const Run& run) {
   return json;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::report

@@ -10,7 +10,7 @@
 #include "spdkfac/plan/plan.h"
 #include "spdkfac/sim/iteration_result.h"
 
-namespace spdkfac {
+namespace spdkfac::report {
 
 // One algorithm on one model and number of ranks: a row of an experiment.
 struct Run {
@@ -51,4 +51,4 @@ enum class RunTable {
 // The rows of an experiment for people.
 std::string runs_text(RunTable table, std::span<const Run> runs);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::report

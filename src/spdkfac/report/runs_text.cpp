@@ -11,7 +11,7 @@
 #include "spdkfac/report/table.h"
 #include "spdkfac/trace/statistics.h"
 
-namespace spdkfac {
+namespace spdkfac::report {
 namespace {
 
 using Value = std::function<Seconds(const IterationResult&)>;
@@ -28,7 +28,7 @@ std::string all_values(const Run& run, const Value& value) {
 
 std::string interval_text(const Run& run) {
   if (!run.measured) return "";
-  const ConfidenceInterval interval = median_interval(run.measured->samples);
+  const trace::ConfidenceInterval interval = trace::median_interval(run.measured->samples);
   return fmt::format("{} to {}", milliseconds(Seconds(interval.low)),
                      milliseconds(Seconds(interval.high)));
 }
@@ -56,7 +56,7 @@ std::string speedup(const Run* base, const Run& run) {
   const bool in_turn = base->measured && run.measured &&
                        base->measured->samples.size() == run.measured->samples.size();
   const bool same =
-      in_turn && paired_difference(base->measured->samples, run.measured->samples).none();
+      in_turn && trace::paired_difference(base->measured->samples, run.measured->samples).none();
   const double ratio = base->best().iteration / run.best().iteration;
   return fmt::format("{}{:.2f}", same ? "= " : "", ratio);
 }
@@ -225,4 +225,4 @@ std::string runs_text(RunTable table, std::span<const Run> runs) {
   return table_text(table, runs) + errors_text(runs);
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::report

@@ -8,7 +8,7 @@
 
 #include "spdkfac/base/check.h"
 
-namespace spdkfac {
+namespace spdkfac::report {
 namespace {
 
 std::string csv_cell(const std::string& text) {
@@ -100,4 +100,4 @@ std::string bar(double share, std::size_t width) {
   return result;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::report

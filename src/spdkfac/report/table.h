@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace spdkfac {
+namespace spdkfac::report {
 
 // Rows of text in aligned columns, for people, or as CSV, for spreadsheets.
 class Table {
@@ -39,4 +39,4 @@ std::size_t display_width(const std::string& text);
 // A bar of `share` (0 to 1) of `width` block characters.
 std::string bar(double share, std::size_t width);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::report

@@ -9,7 +9,7 @@
 #include "spdkfac/kfac/precondition_batch.h"
 #include "spdkfac/runtime/factor_id.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // Batches of factors and of gradients that go through a GPU together. Each is made when it is first
 // asked for, and again when its tensors have moved.
@@ -17,10 +17,10 @@ class BatchCache {
  public:
   explicit BatchCache(Precision precision) : precision_(precision) {}
 
-  InverseBatch& inverses(const std::vector<FactorId>& ids,
-                         const std::vector<InverseBatch::Task>& tasks);
-  PreconditionBatch& gradients(const std::vector<std::size_t>& layers,
-                               const std::vector<PreconditionBatch::Task>& tasks);
+  kfac::InverseBatch& inverses(const std::vector<FactorId>& ids,
+                               const std::vector<kfac::InverseBatch::Task>& tasks);
+  kfac::PreconditionBatch& gradients(const std::vector<std::size_t>& layers,
+                                     const std::vector<kfac::PreconditionBatch::Task>& tasks);
 
   Bytes buffer_bytes() const;
 
@@ -28,12 +28,12 @@ class BatchCache {
   struct Inverses {
     std::vector<FactorId> ids;
     std::vector<const void*> places;
-    InverseBatch batch;
+    kfac::InverseBatch batch;
   };
   struct Gradients {
     std::vector<std::size_t> layers;
     std::vector<const void*> places;
-    PreconditionBatch batch;
+    kfac::PreconditionBatch batch;
   };
 
   Precision precision_;
@@ -41,4 +41,4 @@ class BatchCache {
   std::optional<Gradients> gradients_;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

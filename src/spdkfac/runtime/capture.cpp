@@ -15,7 +15,7 @@
 #include "spdkfac/base/check.h"
 #include "spdkfac/base/error.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 namespace {
 
 // A mode key above autograd and autocast that torch itself leaves without a fallback.
@@ -42,11 +42,12 @@ std::array<std::int64_t, 2> pair_of(c10::SymIntArrayRef values) {
   return {ints[0], ints[ints.size() - 1]};
 }
 
-void show(const Tap& tap, const at::Tensor& input, const std::optional<ConvGeometry>& conv,
+void show(const Tap& tap, const at::Tensor& input, const std::optional<kfac::ConvGeometry>& conv,
           const at::Tensor& output) {
   const std::shared_ptr<CaptureSink> sink = tap.sink.lock();
   if (!sink || !tap.training() || !sink->wants(tap.layer)) return;
-  auto on_gradient = sink->on_call(tap.layer, layer_use(input, conv, tap.bias), input, output);
+  auto on_gradient =
+      sink->on_call(tap.layer, kfac::layer_use(input, conv, tap.bias), input, output);
   if (!on_gradient) return;
   // A second gradient of the same output is that of a double backward.
   output.register_hook([on_gradient = std::move(on_gradient),
@@ -66,16 +67,16 @@ void observe(const at::Tensor& weight, const at::Tensor& output, const MakeCall&
   }
 }
 
-using Call = std::pair<at::Tensor, std::optional<ConvGeometry>>;
+using Call = std::pair<at::Tensor, std::optional<kfac::ConvGeometry>>;
 
 Call convolution_call(const at::Tensor& input, const at::Tensor& weight, c10::SymIntArrayRef stride,
                       c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation,
                       const c10::SymInt& groups) {
-  return {input, ConvGeometry{.kernel = {weight.size(2), weight.size(3)},
-                              .stride = pair_of(stride),
-                              .padding = pair_of(padding),
-                              .dilation = pair_of(dilation),
-                              .groups = groups.expect_int()}};
+  return {input, kfac::ConvGeometry{.kernel = {weight.size(2), weight.size(3)},
+                                    .stride = pair_of(stride),
+                                    .padding = pair_of(padding),
+                                    .dilation = pair_of(dilation),
+                                    .groups = groups.expect_int()}};
 }
 
 // `same` pads more on the far side where it cannot pad alike; then the padded input is shown.
@@ -84,7 +85,7 @@ Call padded_call(const at::Tensor& input, const at::Tensor& weight, c10::SymIntA
                  const c10::SymInt& groups) {
   Call call = convolution_call(input, weight, stride, {c10::SymInt(0)}, dilation, groups);
   if (padding != "same") return call;
-  ConvGeometry& conv = *call.second;
+  kfac::ConvGeometry& conv = *call.second;
   std::array<std::int64_t, 2> near{};
   std::array<std::int64_t, 2> far{};
   for (std::size_t axis = 0; axis < 2; ++axis) {
@@ -232,4 +233,4 @@ Capture::~Capture() {
   if (taps.empty()) c10::impl::tls_set_dispatch_key_included(kKey, false);
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

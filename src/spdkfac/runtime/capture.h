@@ -11,7 +11,7 @@
 #include "spdkfac/kfac/factor.h"
 #include "spdkfac/runtime/tracked_layer.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // Receives what a Capture sees. What it throws reaches the caller of forward or backward.
 class CaptureSink {
@@ -23,7 +23,7 @@ class CaptureSink {
   // After the layer's operator has run; `output` has a gradient function. The result is called with
   // the gradient of that output when autograd has it, once; it must not assume that the sink lives.
   virtual std::function<void(const at::Tensor& gradient)> on_call(std::size_t layer,
-                                                                  const LayerUse& use,
+                                                                  const kfac::LayerUse& use,
                                                                   const at::Tensor& input,
                                                                   const at::Tensor& output) = 0;
 };
@@ -44,4 +44,4 @@ class Capture {
   std::weak_ptr<CaptureSink> sink_;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

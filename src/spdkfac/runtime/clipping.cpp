@@ -7,7 +7,7 @@
 
 #include "spdkfac/kfac/precondition.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 namespace {
 
 // Gradients that exist.
@@ -32,8 +32,8 @@ at::Tensor clip_gradients(const at::Tensor& inner, double kl_clip, double learni
         at::stack(at::_foreach_norm(kept, std::numeric_limits<double>::infinity()));
     bad = bad.logical_or(largest.isfinite().all().logical_not());
   }
-  scale_or_clear(scaled, kept, kl_clip_scale(inner, kl_clip, learning_rate), bad);
+  kfac::scale_or_clear(scaled, kept, kfac::kl_clip_scale(inner, kl_clip, learning_rate), bad);
   return bad;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

@@ -5,7 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // Clips preconditioned gradients by κ: scales those of the parameters `covered`, if they have one.
 // `inner` is Σ⟨V, ∇W⟩. Where it or a gradient of `others` is not finite, the step must not change
@@ -15,4 +15,4 @@ at::Tensor clip_gradients(const at::Tensor& inner, double kl_clip, double learni
                           const std::vector<at::Tensor>& covered,
                           const std::vector<at::Tensor>& others);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

@@ -14,19 +14,19 @@
 namespace spdkfac {
 namespace {
 
-class Observer : public CaptureSink {
+class Observer : public runtime::CaptureSink {
  public:
   explicit Observer(std::size_t layers) : calls(layers) {}
 
   bool wants(std::size_t) override { return true; }
 
-  std::function<void(const at::Tensor&)> on_call(std::size_t layer, const LayerUse& use,
+  std::function<void(const at::Tensor&)> on_call(std::size_t layer, const kfac::LayerUse& use,
                                                  const at::Tensor&, const at::Tensor&) override {
     calls.add(layer, use);
     return {};
   }
 
-  CallLog calls;
+  runtime::CallLog calls;
 };
 
 // Batch statistics change in a forward pass; they are put back.
@@ -70,7 +70,7 @@ ModelSpec describe(const std::string& name, const std::vector<TrackedLayer>& tra
                    std::int64_t batch, const std::vector<std::int64_t>& input) {
   const auto observer = std::make_shared<Observer>(tracked.size());
   {
-    const Capture capture(tracked, observer);
+    const runtime::Capture capture(tracked, observer);
     const c10::AutoGradMode with_gradients(true);
     forward();
   }
@@ -82,8 +82,8 @@ ModelSpec describe(const std::string& name, const std::vector<TrackedLayer>& tra
                     "is the model in training mode?",
                     called, tracked.size()));
   }
-  spec.layers = specs_of_calls(tracked, observer->calls, parameters_by_layer(tracked, parameters),
-                               "describe");
+  spec.layers = runtime::specs_of_calls(
+      tracked, observer->calls, runtime::parameters_by_layer(tracked, parameters), "describe");
   for (const LayerSpec& layer : spec.layers) spec.parameters += layer.gradient_elements();
   return spec;
 }

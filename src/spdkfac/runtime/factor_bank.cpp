@@ -11,7 +11,7 @@
 #include "spdkfac/kfac/precondition.h"
 #include "spdkfac/kfac/symmetric.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 namespace {
 
 const char* side_name(FactorSide side) { return side == FactorSide::kA ? "A" : "G"; }
@@ -58,16 +58,16 @@ FactorBank::FactorBank(const std::vector<TrackedLayer>& layers, const KfacOption
   for (const TrackedLayer& layer : layers) states_.emplace_back(layer, options);
 }
 
-std::int64_t FactorBank::on_call(std::size_t layer, const LayerUse& use, const at::Tensor& input,
-                                 const at::Tensor& output, bool defer) {
+std::int64_t FactorBank::on_call(std::size_t layer, const kfac::LayerUse& use,
+                                 const at::Tensor& input, const at::Tensor& output, bool defer) {
   LayerState& state = states_[layer];
   if (defer) return state.add_call(use, input, output, defer);
   const FactorScope scope(recorder_, state, {layer, FactorSide::kA}, options_);
   return state.add_call(use, input, output, defer);
 }
 
-void FactorBank::on_gradient(std::size_t layer, const LayerUse& use, const at::Tensor& gradient,
-                             std::int64_t pass, bool defer) {
+void FactorBank::on_gradient(std::size_t layer, const kfac::LayerUse& use,
+                             const at::Tensor& gradient, std::int64_t pass, bool defer) {
   LayerState& state = states_[layer];
   if (defer) return state.add_gradient(use, gradient, pass, defer);
   const FactorScope scope(recorder_, state, {layer, FactorSide::kG}, options_);
@@ -86,11 +86,12 @@ void FactorBank::clear() {
 }
 
 double FactorBank::scale_of(FactorId id) const {
-  return example_scale(options_.convention, id.side, states_[id.layer].factor(id.side).examples);
+  return kfac::example_scale(options_.convention, id.side,
+                             states_[id.layer].factor(id.side).examples);
 }
 
 void FactorBank::pack(const std::vector<Packed>& factors, bool timed) {
-  std::vector<Triangle> triangles;
+  std::vector<kfac::Triangle> triangles;
   for (const Packed& one : factors) {
     if (!states_[one.id.layer].ready() || !factor(one.id).summed) {
       at::Tensor(one.triangles).fill_(std::numeric_limits<double>::quiet_NaN());
@@ -102,11 +103,11 @@ void FactorBank::pack(const std::vector<Packed>& factors, bool timed) {
   const StepSpan span(recorder_, StepPart::kPack, triangles.front().packed.device(), "pack",
                       name(factors.front().id.layer),
                       timed ? std::optional(factors.back().id) : std::nullopt);
-  pack_upper(triangles);
+  kfac::pack_upper(triangles);
 }
 
 void FactorBank::average(const std::vector<FactorId>& ids) {
-  std::vector<RunningAverage::Addition> additions;
+  std::vector<kfac::RunningAverage::Addition> additions;
   for (const FactorId id : ids) {
     additions.push_back({&*factor(id).average, factor(id).sum, scale_of(id)});
   }
@@ -115,7 +116,7 @@ void FactorBank::average(const std::vector<FactorId>& ids) {
 
 void FactorBank::average_packed(const std::vector<Packed>& factors, int world) {
   std::vector<FactorId> ids;
-  std::vector<RunningAverage::Addition> additions;
+  std::vector<kfac::RunningAverage::Addition> additions;
   for (const Packed& one : factors) {
     ids.push_back(one.id);
     additions.push_back({&*factor(one.id).average, one.triangles, 1.0 / world, /*packed=*/true});
@@ -125,17 +126,17 @@ void FactorBank::average_packed(const std::vector<Packed>& factors, int world) {
 
 // On a GPU all at once.
 void FactorBank::add_to_averages(const std::vector<FactorId>& ids,
-                                 const std::vector<RunningAverage::Addition>& additions) {
+                                 const std::vector<kfac::RunningAverage::Addition>& additions) {
   if (ids.empty()) return;
   const at::Device device = additions.front().sum.device();
   if (device.is_cuda()) {
     const StepSpan span(recorder_, StepPart::kAverage, device, "average");
-    return note_averages(ids, RunningAverage::add_all(additions));
+    return note_averages(ids, kfac::RunningAverage::add_all(additions));
   }
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const StepSpan span(recorder_, StepPart::kAverage, device, average_name(ids[i].side),
                         name(ids[i].layer));
-    note_averages({ids[i]}, RunningAverage::add_all({additions[i]}));
+    note_averages({ids[i]}, kfac::RunningAverage::add_all({additions[i]}));
   }
 }
 
@@ -159,8 +160,8 @@ FactorBank::DampingPair FactorBank::joined_dampings(const std::vector<std::size_
     }
   }
   // A layer has as many groups on both sides.
-  const std::vector<at::Tensor> halves = diagonal_means(means).chunk(2);
-  return damping_of_means(halves[0], halves[1], options_.damping_mode, options_.damping);
+  const std::vector<at::Tensor> halves = kfac::diagonal_means(means).chunk(2);
+  return kfac::damping_of_means(halves[0], halves[1], options_.damping_mode, options_.damping);
 }
 
 std::vector<FactorBank::DampingPair> FactorBank::dampings(
@@ -183,7 +184,7 @@ std::vector<FactorBank::DampingPair> FactorBank::dampings(
 std::vector<FactorBank::DampingPair> FactorBank::dampings(const at::Tensor& means_a,
                                                           const at::Tensor& means_g) const {
   const DampingPair all =
-      damping_of_means(means_a, means_g, options_.damping_mode, options_.damping);
+      kfac::damping_of_means(means_a, means_g, options_.damping_mode, options_.damping);
   std::vector<DampingPair> result;
   for (std::int64_t layer = 0; layer < means_a.size(0); ++layer) {
     result.emplace_back(all.first.narrow(0, layer, 1), all.second.narrow(0, layer, 1));
@@ -206,7 +207,7 @@ void FactorBank::invert(const std::vector<Inversion>& inversions) {
     FactorState& state = factor(id);
     {
       const StepSpan span(recorder_, StepPart::kInverse, at::kCPU, "inverse", name(id.layer), id);
-      refresh_inverse(state.average->mean(), damping, *state.inverse);
+      kfac::refresh_inverse(state.average->mean(), damping, *state.inverse);
     }
     incidents_.inverted(described({id}), state.inverse->failures, state.inverse->kept);
   }
@@ -232,11 +233,11 @@ void FactorBank::invert_all(const std::vector<std::size_t>& layers) {
 }
 
 void FactorBank::invert_together(const std::vector<FactorId>& ids, const at::Tensor& dampings) {
-  std::vector<InverseBatch::Task> tasks;
+  std::vector<kfac::InverseBatch::Task> tasks;
   for (const FactorId id : ids) {
     tasks.push_back({factor(id).average->mean(), &*factor(id).inverse});
   }
-  InverseBatch& batch = batches_.inverses(ids, tasks);
+  kfac::InverseBatch& batch = batches_.inverses(ids, tasks);
   {
     const bool single = ids.size() == 1;
     StepSpan span(recorder_, StepPart::kInverse, dampings.device(), single ? "inverse" : "inverses",
@@ -278,12 +279,12 @@ at::Tensor FactorBank::precondition(std::size_t index) {
     joined = weight.view(shape);  // it serves as it is
   } else {
     if (layer.bias.defined() && !bias.defined()) joined.zero_();  // a frozen bias
-    join_gradient(weight, bias, joined);
+    kfac::join_gradient(weight, bias, joined);
   }
   const PrecisionGuard precise(solving_precision(options_));
-  spdkfac::precondition(joined, inverse_a, inverse_g, product, result);
+  kfac::precondition(joined, inverse_a, inverse_g, product, result);
   const at::Tensor inner = at::dot(joined.view({-1}), result.view({-1}));
-  split_gradient(result, weight, bias);
+  kfac::split_gradient(result, weight, bias);
   return inner;
 }
 
@@ -300,8 +301,8 @@ std::vector<at::Tensor> FactorBank::precondition_all(const std::vector<std::size
 at::Tensor FactorBank::precondition_together(const std::vector<std::size_t>& layers) {
   const StepSpan span(recorder_, StepPart::kPrecondition,
                       states_[layers.front()].layer().weight.device(), "precondition");
-  std::vector<PreconditionBatch::Gradients> gradients;
-  std::vector<PreconditionBatch::Task> tasks;
+  std::vector<kfac::PreconditionBatch::Gradients> gradients;
+  std::vector<kfac::PreconditionBatch::Task> tasks;
   for (const std::size_t index : layers) {
     const LayerState& state = states_[index];
     const TrackedLayer& layer = state.layer();
@@ -318,7 +319,7 @@ bool FactorBank::goes_together(std::size_t index) const {
   const TrackedLayer& layer = state.layer();
   const at::ScalarType type = state.factor(FactorSide::kA).inverse->value.scalar_type();
   const auto fits = [&](const at::Tensor& gradient) {
-    return PreconditionBatch::takes(gradient, type);
+    return kfac::PreconditionBatch::takes(gradient, type);
   };
   return fits(layer.weight.grad()) &&
          (!layer.bias.defined() || !layer.bias.grad().defined() || fits(layer.bias.grad()));
@@ -356,4 +357,4 @@ KfacMemory FactorBank::memory() const {
   return memory;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

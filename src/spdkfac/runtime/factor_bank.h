@@ -13,7 +13,7 @@
 #include "spdkfac/runtime/layer_state.h"
 #include "spdkfac/runtime/step_recorder.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // The states of all layers on this rank, and the arithmetic on them: captured calls to factors,
 // factors to averages, averages to inverses, gradients to preconditioned ones. Who does what, and
@@ -30,9 +30,9 @@ class FactorBank {
 
   // A call of a layer, and the gradient of its output, become part of this batch's factors: at
   // once, or in add_deferred(). on_call returns the pass, for on_gradient.
-  std::int64_t on_call(std::size_t layer, const LayerUse& use, const at::Tensor& input,
+  std::int64_t on_call(std::size_t layer, const kfac::LayerUse& use, const at::Tensor& input,
                        const at::Tensor& output, bool defer);
-  void on_gradient(std::size_t layer, const LayerUse& use, const at::Tensor& gradient,
+  void on_gradient(std::size_t layer, const kfac::LayerUse& use, const at::Tensor& gradient,
                    std::int64_t pass, bool defer);
   void add_deferred(FactorId id);
   void clear();
@@ -76,7 +76,7 @@ class FactorBank {
   const FactorState& factor(FactorId id) const { return states_[id.layer].factor(id.side); }
   double scale_of(FactorId id) const;
   void add_to_averages(const std::vector<FactorId>& ids,
-                       const std::vector<RunningAverage::Addition>& additions);
+                       const std::vector<kfac::RunningAverage::Addition>& additions);
   void note_averages(const std::vector<FactorId>& ids, const at::Tensor& finite);
   std::vector<Incidents::Factor> described(const std::vector<FactorId>& ids) const;
   // Of the factors A, then G, of these layers, for all groups.
@@ -95,4 +95,4 @@ class FactorBank {
   BatchCache batches_;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

@@ -6,7 +6,7 @@
 
 #include "spdkfac/base/factor_side.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // A factor of one of the tracked layers.
 struct FactorId {
@@ -15,4 +15,4 @@ struct FactorId {
   auto operator<=>(const FactorId&) const = default;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

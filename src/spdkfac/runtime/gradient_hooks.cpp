@@ -6,7 +6,7 @@
 
 #include "spdkfac/base/error.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 namespace {
 
 class Hook : public torch::autograd::PostAccumulateGradHook {
@@ -47,4 +47,4 @@ GradientHooks::~GradientHooks() {
   }
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

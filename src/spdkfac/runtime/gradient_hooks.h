@@ -8,7 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // Tells when autograd has finished the gradient of a parameter in a backward pass, on the thread of
 // that pass, until destruction, which removes the hooks. What the callback throws reaches the
@@ -27,4 +27,4 @@ class GradientHooks {
   std::shared_ptr<Callback> callback_;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

@@ -37,7 +37,7 @@ class GraphSteps::Impl {
   }
 
   void forget() {
-    steps_ = std::make_unique<GraphedWork>([this] {
+    steps_ = std::make_unique<kfac::GraphedWork>([this] {
       called_ = true;
       step_();
     });
@@ -48,7 +48,7 @@ class GraphSteps::Impl {
   bool on_gpu_;
   std::function<void()> step_;
   bool called_ = false;
-  std::unique_ptr<GraphedWork> steps_;
+  std::unique_ptr<kfac::GraphedWork> steps_;
 };
 
 GraphSteps::GraphSteps(Preconditioner& kfac, std::function<void()> step)

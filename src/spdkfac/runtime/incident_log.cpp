@@ -9,7 +9,7 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/kfac/graphed_work.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 namespace {
 
 // Appends the elements that are set.
@@ -53,7 +53,7 @@ std::vector<Incident> IncidentLog::end_step() {
     std::vector<at::Tensor> flags;
     for (Note& entry : notes) flags.push_back(std::exchange(entry.flag, {}));
     const at::Tensor all = at::cat(flags);
-    if (is_recording(all.device())) {
+    if (kfac::is_recording(all.device())) {
       record(all, std::move(notes));
       return incidents;
     }
@@ -105,4 +105,4 @@ std::vector<Incident> IncidentLog::finish() {
   return incidents;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

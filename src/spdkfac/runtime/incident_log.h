@@ -13,7 +13,7 @@
 
 #include "spdkfac/runtime/factor_id.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 enum class IncidentKind {
   kFactorNotFinite,    // left out of the running average
@@ -82,4 +82,4 @@ class IncidentLog {
   std::map<std::int64_t, at::Tensor> cleared_;  // sums for a step to be recorded, by their number
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

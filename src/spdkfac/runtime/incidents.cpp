@@ -6,7 +6,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 Incidents::Incidents(const std::vector<TrackedLayer>& layers, const KfacOptions& options,
                      std::shared_ptr<spdlog::logger> logger, std::string place)
@@ -109,4 +109,4 @@ std::string Incidents::text_of(const Incident& incident) const {
   return subject;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

@@ -15,7 +15,7 @@
 #include "spdkfac/runtime/kfac_options.h"
 #include "spdkfac/runtime/tracked_layer.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // Counts what K-FAC does on this rank and logs what goes wrong, each kind once per factor.
 class Incidents {
@@ -62,4 +62,4 @@ class Incidents {
   std::vector<bool> not_captured_logged_;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

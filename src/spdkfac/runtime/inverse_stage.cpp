@@ -8,7 +8,7 @@
 
 #include "spdkfac/kfac/symmetric.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 namespace {
 
 // The two halves of a double as elements of a message, and back.
@@ -56,7 +56,7 @@ void InverseStage::exchange_means(const PlannedStep& step) {
           bank_.state(step.order().tracked(factor.layer)).factor(factor.side);
       launcher_.slot(member)
           .narrow(0, factor.side == FactorSide::kA ? 0 : 1, 1)
-          .copy_(mean_diagonal(state.average->mean()));
+          .copy_(kfac::mean_diagonal(state.average->mean()));
     }
     launcher_.send(index);
     launcher_.wait(index);
@@ -132,8 +132,8 @@ void InverseStage::fill(const PlannedStep& step, std::size_t broadcast,
   const ResultBroadcast& what = step.broadcasts()[broadcast];
   if (!what.gradients) {
     const auto [layer, side] = step.order().factor_of(step.plan().placements[what.last]);
-    pack_upper(bank_.state(layer).factor(side).inverse->value,
-               launcher_.broadcast_buffer(broadcast));
+    kfac::pack_upper(bank_.state(layer).factor(side).inverse->value,
+                     launcher_.broadcast_buffer(broadcast));
     return;
   }
   for (const Part& part : parts_of(step, broadcast)) {
@@ -153,7 +153,7 @@ void InverseStage::take_in(const PlannedStep& step, std::size_t broadcast,
     const at::Tensor buffer = launcher_.broadcast_buffer(broadcast);
     const StepSpan span(recorder_, StepPart::kUnpack, buffer.device(), "unpack inverse",
                         bank_.name(layer));
-    unpack_upper(buffer, bank_.state(layer).factor(side).inverse->value);
+    kfac::unpack_upper(buffer, bank_.state(layer).factor(side).inverse->value);
     return;
   }
   for (const Part& part : parts_of(step, broadcast)) {
@@ -181,4 +181,4 @@ std::vector<InverseStage::Part> InverseStage::parts_of(const PlannedStep& step,
   return parts;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

@@ -10,7 +10,7 @@
 #include "spdkfac/runtime/message_launcher.h"
 #include "spdkfac/runtime/planned_step.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // What follows the averages in a step whose factors travel: inverts what the plan has this rank
 // invert, sends results in the plan's order and takes in those of others. Results are inverses, or
@@ -52,4 +52,4 @@ class InverseStage {
   const int rank_;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

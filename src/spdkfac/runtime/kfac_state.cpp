@@ -8,7 +8,7 @@
 
 #include "spdkfac/base/error.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 namespace {
 
 constexpr const char* kStateFormat = "spdkfac.kfac-state/1";
@@ -75,4 +75,4 @@ KfacCounters load_state(torch::serialize::InputArchive& archive, FactorBank& ban
   return {values[0], values[1], values[2], values[3], values[4], values[5], values[6], values[7]};
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

@@ -5,7 +5,7 @@
 
 #include "spdkfac/runtime/factor_bank.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // Everything of all layers that later steps depend on. Loading checks that the state is one of this
 // model and of options that compute the same; if not, a ConfigError says what differs.
@@ -15,4 +15,4 @@ void save_state(torch::serialize::OutputArchive& archive, const FactorBank& bank
 KfacCounters load_state(torch::serialize::InputArchive& archive, FactorBank& bank,
                         const KfacOptions& options);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

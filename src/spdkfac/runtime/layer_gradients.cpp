@@ -3,7 +3,7 @@
 
 #include <ATen/ATen.h>
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 std::vector<std::size_t> LayerGradients::tensors() const {
   std::vector<std::size_t> tensors;
@@ -52,4 +52,4 @@ std::vector<std::uint32_t> LayerGradients::versions(std::size_t layer) const {
   return versions;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

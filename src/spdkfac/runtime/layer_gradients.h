@@ -7,7 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // The gradients that travel with each layer, as one row of elements, and back.
 class LayerGradients {
@@ -31,4 +31,4 @@ class LayerGradients {
   std::vector<std::vector<at::Tensor>> parameters_;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

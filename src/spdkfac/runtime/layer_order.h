@@ -9,7 +9,7 @@
 #include "spdkfac/plan/plan.h"
 #include "spdkfac/runtime/factor_id.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // Plans number layers in the order of their calls, the runtime in the order of the model's modules.
 // A layer that was not called when the plan was made is not in it.
@@ -54,4 +54,4 @@ inline Member factor_member(int layer, FactorSide side) {
   return {side == FactorSide::kA ? TensorKind::kFactorA : TensorKind::kFactorG, layer};
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

@@ -9,7 +9,7 @@
 
 #include "spdkfac/base/check.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 namespace {
 
 Seconds time_of(const StepEvent& event) { return TimeMark::between(event.begin, event.end); }
@@ -157,4 +157,4 @@ RankProfile profile_of(const RecordedEvents& steps, const std::vector<LayerSpec>
   return profile;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

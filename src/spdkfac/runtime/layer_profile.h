@@ -8,7 +8,7 @@
 #include "spdkfac/runtime/rank_profile.h"
 #include "spdkfac/runtime/step_events.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // Steps of a run that were recorded, one after the other.
 using RecordedEvents = std::vector<std::shared_ptr<const StepEvents>>;
@@ -21,4 +21,4 @@ using RecordedEvents = std::vector<std::shared_ptr<const StepEvents>>;
 RankProfile profile_of(const RecordedEvents& steps, const std::vector<LayerSpec>& specs,
                        const std::vector<std::size_t>& order);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

@@ -11,7 +11,7 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/kfac/symmetric.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 namespace {
 
 at::TensorOptions factor_tensor(const at::Tensor& weight) {
@@ -25,7 +25,7 @@ void save_factor(torch::serialize::OutputArchive& archive, const std::string& pr
   const at::Tensor& mean = factor.average->mean();
   const std::int64_t dim = mean.size(-1);
   at::Tensor packed = at::empty({mean.size(0) * (dim * (dim + 1) / 2)}, mean.options());
-  pack_upper(mean, packed);
+  kfac::pack_upper(mean, packed);
   archive.write(prefix + "_mean", packed);
   archive.write(prefix + "_weight", factor.average->weight());
   archive.write(prefix + "_inverse", factor.inverse->value);
@@ -49,7 +49,7 @@ void load_factor(torch::serialize::InputArchive& archive, const std::string& pre
                  FactorState& factor, const std::string& layer) {
   at::Tensor mean = at::empty_like(factor.average->mean());
   const std::int64_t dim = mean.size(-1);
-  unpack_upper(
+  kfac::unpack_upper(
       read_tensor(archive, prefix + "_mean", mean, {mean.size(0) * (dim * (dim + 1) / 2)}, layer),
       mean);
   const at::Tensor& weight = factor.average->weight();
@@ -98,7 +98,7 @@ void LayerState::keep(FactorSide side, bool average, bool inverse) {
   if (inverse && !state.inverse) state.inverse.emplace(groups, state.dim(), state.sum.options());
 }
 
-std::int64_t LayerState::add_call(const LayerUse& use, const at::Tensor& input,
+std::int64_t LayerState::add_call(const kfac::LayerUse& use, const at::Tensor& input,
                                   const at::Tensor& output, bool defer) {
   make_ready(use.groups());
   const bool same_pass = a_->examples > 0 && gradient_pass_ != pass_ && !last_call_.expired();
@@ -116,8 +116,8 @@ std::int64_t LayerState::add_call(const LayerUse& use, const at::Tensor& input,
   return pass_;
 }
 
-void LayerState::add_gradient(const LayerUse& use, const at::Tensor& gradient, std::int64_t pass,
-                              bool defer) {
+void LayerState::add_gradient(const kfac::LayerUse& use, const at::Tensor& gradient,
+                              std::int64_t pass, bool defer) {
   if (gradient_pass_ != pass) {
     gradient_pass_ = pass;
     g_->examples += use.examples;
@@ -136,8 +136,9 @@ void LayerState::add_deferred(FactorSide side) {
 
 void LayerState::add(FactorSide side, const Call& call) {
   FactorState& state = factor(side);
-  const double scale = position_scale(options_->convention, side, call.use);
-  const auto multiply = side == FactorSide::kA ? add_input_products : add_gradient_products;
+  const double scale = kfac::position_scale(options_->convention, side, call.use);
+  const auto multiply =
+      side == FactorSide::kA ? kfac::add_input_products : kfac::add_gradient_products;
   multiply(call.tensor, call.use, scale, options_->patch_memory, state.sum,
            /*overwrite=*/!state.summed);
   state.summed = true;
@@ -179,4 +180,4 @@ void LayerState::load(torch::serialize::InputArchive& archive) {
   load_factor(archive, "g", *g_, layer_.name);
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

@@ -17,7 +17,7 @@
 #include "spdkfac/runtime/kfac_options.h"
 #include "spdkfac/runtime/tracked_layer.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // One Kronecker factor of a layer: this batch's sum, the running average, the inverse. A rank keeps
 // only what it needs of the last two.
@@ -25,8 +25,8 @@ struct FactorState {
   at::Tensor sum;             // [groups, d, d], upper triangles
   bool summed = false;        // whether the sum holds anything of this batch
   std::int64_t examples = 0;  // of this batch
-  std::optional<RunningAverage> average;
-  std::optional<Inverse> inverse;
+  std::optional<kfac::RunningAverage> average;
+  std::optional<kfac::Inverse> inverse;
 
   std::int64_t dim() const { return sum.size(-1); }
   void clear();
@@ -52,9 +52,10 @@ class LayerState {
   // when deferred, in add_deferred(). Calls before the first gradient belong to one pass over the
   // same examples; an earlier call whose graph is gone does not. add_call returns the pass, for the
   // gradient of that call.
-  std::int64_t add_call(const LayerUse& use, const at::Tensor& input, const at::Tensor& output,
-                        bool defer);
-  void add_gradient(const LayerUse& use, const at::Tensor& gradient, std::int64_t pass, bool defer);
+  std::int64_t add_call(const kfac::LayerUse& use, const at::Tensor& input,
+                        const at::Tensor& output, bool defer);
+  void add_gradient(const kfac::LayerUse& use, const at::Tensor& gradient, std::int64_t pass,
+                    bool defer);
   bool has_deferred(FactorSide side) const { return !deferred(side).empty(); }
   void add_deferred(FactorSide side);
 
@@ -71,7 +72,7 @@ class LayerState {
  private:
   // A call whose input, or whose output's gradient, is yet to be multiplied.
   struct Call {
-    LayerUse use;
+    kfac::LayerUse use;
     at::Tensor tensor;
   };
   void make_ready(std::int64_t groups);
@@ -91,4 +92,4 @@ class LayerState {
   std::array<std::vector<Call>, 2> deferred_;  // by side
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

@@ -9,7 +9,7 @@
 #include "spdkfac/base/check.h"
 #include "spdkfac/base/error.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 MessageLauncher::MessageLauncher(Communicator& communicator, FactorBank& bank,
                                  const LayerGradients& gradients, StepRecorder& recorder)
@@ -241,4 +241,4 @@ Bytes MessageLauncher::buffer_bytes() const {
   return buffer_.defined() ? Bytes(static_cast<std::int64_t>(buffer_.nbytes())) : Bytes();
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

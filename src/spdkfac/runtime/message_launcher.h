@@ -13,7 +13,7 @@
 #include "spdkfac/runtime/planned_step.h"
 #include "spdkfac/runtime/readiness.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // Sends all messages of a step. A message leaves when all its members are ready and all earlier
 // messages have left, so every rank launches the same sequence however its computation goes.
@@ -103,4 +103,4 @@ class MessageLauncher {
   std::vector<std::size_t> waiting_broadcasts_;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

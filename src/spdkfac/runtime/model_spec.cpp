@@ -7,10 +7,10 @@
 
 #include "spdkfac/base/error.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 namespace {
 
-LayerSpec spec_of_uses(const TrackedLayer& layer, const std::vector<LayerUse>& uses,
+LayerSpec spec_of_uses(const TrackedLayer& layer, const std::vector<kfac::LayerUse>& uses,
                        const std::string& where) {
   LayerSpec spec;
   spec.name = layer.name;
@@ -19,7 +19,7 @@ LayerSpec spec_of_uses(const TrackedLayer& layer, const std::vector<LayerUse>& u
   spec.d_a = layer.weight[0].numel() + (spec.bias ? 1 : 0);
   spec.d_g = layer.weight.size(0);
   spec.positions = 0;
-  for (const LayerUse& use : uses) {
+  for (const kfac::LayerUse& use : uses) {
     if (use.groups() > 1) {
       throw ConfigError(
           fmt::format("{}: layer {} has {} groups; layer tables cannot hold grouped "
@@ -71,4 +71,4 @@ std::vector<LayerSpec> specs_of_calls(const std::vector<TrackedLayer>& layers, c
   return specs;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

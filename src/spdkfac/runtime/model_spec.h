@@ -9,22 +9,22 @@
 #include "spdkfac/plan/layer_spec.h"
 #include "spdkfac/runtime/tracked_layer.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // Which layers were called, and how, in the order of their first calls.
 class CallLog {
  public:
   explicit CallLog(std::size_t layers) : uses_(layers) {}
 
-  void add(std::size_t layer, const LayerUse& use) {
+  void add(std::size_t layer, const kfac::LayerUse& use) {
     if (uses_[layer].empty()) order_.push_back(layer);
     uses_[layer].push_back(use);
   }
   const std::vector<std::size_t>& order() const { return order_; }
-  const std::vector<LayerUse>& uses(std::size_t layer) const { return uses_[layer]; }
+  const std::vector<kfac::LayerUse>& uses(std::size_t layer) const { return uses_[layer]; }
 
  private:
-  std::vector<std::vector<LayerUse>> uses_;
+  std::vector<std::vector<kfac::LayerUse>> uses_;
   std::vector<std::size_t> order_;
 };
 
@@ -39,4 +39,4 @@ std::vector<LayerSpec> specs_of_calls(const std::vector<TrackedLayer>& layers, c
                                       const std::vector<std::vector<at::Tensor>>& parameters,
                                       const std::string& where);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

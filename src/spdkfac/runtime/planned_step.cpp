@@ -8,7 +8,7 @@
 #include "spdkfac/base/check.h"
 #include "spdkfac/plan/compute_stream.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 namespace {
 
 // Messages begin on a line of the cache.
@@ -38,8 +38,9 @@ void PlannedStep::lay_out_messages(const ModelSpec& model) {
     }
     SPDKFAC_CHECK(inside - buffer_elements_ == message.elements,
                   "a message's members differ from its size");
-    messages_.push_back(
-        {describe(message), category_of(message, model), {buffer_elements_, message.elements}});
+    messages_.push_back({describe(message),
+                         plan::category_of(message, model),
+                         {buffer_elements_, message.elements}});
     buffer_elements_ += aligned(message.elements);
   }
 }
@@ -81,4 +82,4 @@ std::vector<int> layers_of(const ResultBroadcast& broadcast, const Plan& plan) {
   return layers;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

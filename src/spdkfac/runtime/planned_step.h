@@ -12,7 +12,7 @@
 #include "spdkfac/plan/plan.h"
 #include "spdkfac/runtime/layer_order.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // A part of the buffer that all messages of a step lie in, in elements.
 struct BufferRange {
@@ -77,4 +77,4 @@ class PlannedStep {
 // second factor stands.
 std::vector<int> layers_of(const ResultBroadcast& broadcast, const Plan& plan);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

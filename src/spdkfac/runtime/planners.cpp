@@ -8,7 +8,7 @@
 #include "spdkfac/calibrate/quick_calibration.h"
 #include "spdkfac/sim/auto_planner.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 namespace {
 
 // A small cluster of common make, 10 Gbit/s and 50 GFLOP/s. Steps between refreshes of a given plan
@@ -31,10 +31,11 @@ CostModel assumed_costs(int world) {
 
 CostModel measured_costs(const MeasureHere& source, Communicator& communicator, c10::Device device,
                          spdlog::logger& logger) {
-  QuickCalibration quick = quick_calibration(communicator, device,
-                                             {.recalibrate = source.recalibrate,
-                                              .transport = source.transport,
-                                              .cache_folder = source.cache_folder});
+  calibrate::QuickCalibration quick =
+      calibrate::quick_calibration(communicator, device,
+                                   {.recalibrate = source.recalibrate,
+                                    .transport = source.transport,
+                                    .cache_folder = source.cache_folder});
   if (!quick.warning.empty()) logger.warn(quick.warning);
   if (quick.measured) {
     logger.info("kfac: costs measured in a quick calibration");
@@ -85,4 +86,4 @@ Planner make_planner(const PlanSource& source, Communicator& communicator, c10::
   return std::get<CustomPlanner>(source).planner;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

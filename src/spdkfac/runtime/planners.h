@@ -13,7 +13,7 @@ namespace spdlog {
 class logger;
 }
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // Plans of these options under these costs, `auto` included.
 Planner planner_of_costs(const CostModel& costs, int world, const PlanOptions& options);
@@ -27,4 +27,4 @@ Planner planner_of_plan(const Plan& plan, int world, const std::string& where);
 Planner make_planner(const PlanSource& source, Communicator& communicator, c10::Device device,
                      spdlog::logger& logger);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

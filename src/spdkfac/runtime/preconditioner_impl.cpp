@@ -67,13 +67,14 @@ KfacCounters updates_between(const KfacCounters& before, const KfacCounters& aft
 
 }  // namespace
 
-class Preconditioner::Impl::Sink : public CaptureSink, public std::enable_shared_from_this<Sink> {
+class Preconditioner::Impl::Sink : public runtime::CaptureSink,
+                                   public std::enable_shared_from_this<Sink> {
  public:
   explicit Sink(Impl& owner) : owner_(&owner) {}
 
   bool wants(std::size_t) override { return owner_->wants_calls(); }
 
-  std::function<void(const at::Tensor&)> on_call(std::size_t layer, const LayerUse& use,
+  std::function<void(const at::Tensor&)> on_call(std::size_t layer, const kfac::LayerUse& use,
                                                  const at::Tensor& input,
                                                  const at::Tensor& output) override {
     const std::int64_t pass = owner_->executor_.on_call(layer, use, input, output);
@@ -102,10 +103,11 @@ Preconditioner::Impl::Impl(std::vector<TrackedLayer> tracked, std::vector<at::Te
       incidents_(layers, options, logger, place_of(*distribution_.communicator)),
       bank_(layers, options, incidents_, recorder_),
       executor_(*distribution_.communicator, bank_, incidents_, recorder_,
-                LayerGradients(parameters_by_layer(layers, parameters_))),
+                runtime::LayerGradients(runtime::parameters_by_layer(layers, parameters_))),
       calls_(layers.size()),
       plans_(distribution_, options, device(), std::move(logger)) {
-  if (distribution_.send_gradients) hook_gradients(parameters_by_layer(layers, parameters_));
+  if (distribution_.send_gradients)
+    hook_gradients(runtime::parameters_by_layer(layers, parameters_));
   executor_.begin(work(), /*defer=*/false);
   sink_ = std::make_shared<Sink>(*this);
   capture_.emplace(layers, sink_);
@@ -120,12 +122,13 @@ void Preconditioner::Impl::hook_gradients(const std::vector<std::vector<at::Tens
       in_order.push_back(by_layer[layer][i]);
     }
   }
-  gradient_hooks_ = std::make_unique<GradientHooks>(in_order, [this, places](std::size_t index) {
-    executor_.gradient_finished(places[index].first, places[index].second);
-  });
+  gradient_hooks_ =
+      std::make_unique<runtime::GradientHooks>(in_order, [this, places](std::size_t index) {
+        executor_.gradient_finished(places[index].first, places[index].second);
+      });
 }
 
-StepWork Preconditioner::Impl::work() const {
+runtime::StepWork Preconditioner::Impl::work() const {
   return {.factors = second_order_ && steps_ % options.factor_interval == 0,
           .inverses = !second_order_ || steps_ % options.inverse_interval == 0};
 }
@@ -171,21 +174,21 @@ void Preconditioner::Impl::begin_step() {
 }
 
 void Preconditioner::Impl::keep_events() {
-  const std::shared_ptr<const StepEvents> events = recorder_.finish(device());
+  const std::shared_ptr<const runtime::StepEvents> events = recorder_.finish(device());
   if (!events) return;
   if (options.trace) last_events_ = events;
   if (timing_) timed_.push_back(events);
 }
 
 void Preconditioner::Impl::clip(const std::vector<at::Tensor>& inner, double learning_rate) {
-  const StepSpan span(recorder_, StepPart::kClip, device(), "clip");
+  const runtime::StepSpan span(recorder_, runtime::StepPart::kClip, device(), "clip");
   std::vector<at::Tensor> covered;
   for (std::size_t layer = 0; layer < bank_.size(); ++layer) {
     if (!bank_.state(layer).ready()) continue;
     for (const at::Tensor& own : own_parameters(layers[layer])) covered.push_back(own);
   }
-  incidents_.gradients(clip_gradients(at::stack(inner).to(at::kDouble).sum(), options.kl_clip,
-                                      learning_rate, covered, others_));
+  incidents_.gradients(runtime::clip_gradients(at::stack(inner).to(at::kDouble).sum(),
+                                               options.kl_clip, learning_rate, covered, others_));
 }
 
 // --- plans ---
@@ -198,7 +201,7 @@ void Preconditioner::Impl::make_first_plan() {
 
 void Preconditioner::Impl::make_plan_again() {
   timing_ = false;
-  plans_.make_again(joined_times(profiles()));
+  plans_.make_again(runtime::joined_times(profiles()));
   timed_.clear();
   executor_.adopt(plans_.followed(), plans_.model(), calls_.order());
 }
@@ -215,12 +218,13 @@ void Preconditioner::Impl::time_layers(bool on) {
   if (timing_ && !recorder_.on()) recorder_.start(device());
 }
 
-std::vector<RankProfile> Preconditioner::Impl::profiles() {
+std::vector<runtime::RankProfile> Preconditioner::Impl::profiles() {
   if (timed_.empty()) {
     throw ConfigError("kfac: no step in which layers were timed; call time_layers() before one");
   }
-  return profiles_of_ranks(profile_of(timed_, plans_.model().layers, calls_.order()),
-                           *distribution_.communicator, device());
+  return runtime::profiles_of_ranks(
+      runtime::profile_of(timed_, plans_.model().layers, calls_.order()),
+      *distribution_.communicator, device());
 }
 
 void Preconditioner::Impl::start_trace() {
@@ -246,7 +250,7 @@ void Preconditioner::Impl::count_replayed_step() {
 
 void Preconditioner::Impl::discard() {
   const c10::NoGradGuard no_grad;
-  if (!executor_.planned()) calls_ = CallLog(layers.size());
+  if (!executor_.planned()) calls_ = runtime::CallLog(layers.size());
   executor_.discard();
   executor_.begin(work(), timing_);
   bank_.clear();

@@ -36,7 +36,7 @@ class Preconditioner::Impl {
   void load(torch::serialize::InputArchive& archive);
   KfacCounters counters();
   KfacMemory memory() const;
-  const RunPlans& plans() const { return plans_; }
+  const runtime::RunPlans& plans() const { return plans_; }
   int ranks() const { return distribution_.communicator->size(); }
 
   // For steps that are recorded as graphs: what is due in the coming one, as a number, and that
@@ -46,9 +46,9 @@ class Preconditioner::Impl {
 
   // For measurements.
   void time_layers(bool on);
-  std::vector<RankProfile> profiles();  // of all ranks, in the timed steps
+  std::vector<runtime::RankProfile> profiles();  // of all ranks, in the timed steps
   void start_trace();
-  const std::shared_ptr<const StepEvents>& last_events() const { return last_events_; }
+  const std::shared_ptr<const runtime::StepEvents>& last_events() const { return last_events_; }
 
   const KfacOptions options;
   const std::vector<TrackedLayer> layers;
@@ -58,7 +58,7 @@ class Preconditioner::Impl {
   class Sink;
 
   at::Device device() const { return layers.front().weight.device(); }
-  StepWork work() const;
+  runtime::StepWork work() const;
   bool wants_calls() const { return work().factors || !executor_.planned() || timing_; }
   void begin_step();
   void make_first_plan();
@@ -77,22 +77,22 @@ class Preconditioner::Impl {
   std::int64_t steps_seen_ = 0;           // by this object, which may have been loaded
   std::map<int, KfacCounters> per_step_;  // what a step of a variant adds, without incidents
 
-  Incidents incidents_;
-  StepRecorder recorder_;
-  FactorBank bank_;
-  StepExecutor executor_;
-  CallLog calls_;  // of the first step
-  RunPlans plans_;
+  runtime::Incidents incidents_;
+  runtime::StepRecorder recorder_;
+  runtime::FactorBank bank_;
+  runtime::StepExecutor executor_;
+  runtime::CallLog calls_;  // of the first step
+  runtime::RunPlans plans_;
 
   // Layers are timed in the coming step. Messages wait meanwhile: what they take from computation
   // is in the cost model.
   bool timing_ = false;
-  RecordedEvents timed_;  // of the steps in which they were
-  std::shared_ptr<const StepEvents> last_events_;
+  runtime::RecordedEvents timed_;  // of the steps in which they were
+  std::shared_ptr<const runtime::StepEvents> last_events_;
 
-  std::unique_ptr<GradientHooks> gradient_hooks_;
+  std::unique_ptr<runtime::GradientHooks> gradient_hooks_;
   std::shared_ptr<Sink> sink_;
-  std::optional<Capture> capture_;
+  std::optional<runtime::Capture> capture_;
 };
 
 }  // namespace spdkfac

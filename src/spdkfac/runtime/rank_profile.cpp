@@ -9,7 +9,7 @@
 #include "spdkfac/base/median.h"
 #include "spdkfac/comm/rank_values.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 namespace {
 
 constexpr std::array kAlways{&LayerTimes::forward, &LayerTimes::backward, &LayerTimes::factor_a,
@@ -77,7 +77,7 @@ std::vector<RankProfile> profiles_of_ranks(const RankProfile& mine, Communicator
     for (const Seconds time : step) numbers.push_back(time.value());
   }
   std::vector<RankProfile> ranks;
-  for (const std::vector<double>& of_rank : numbers_of_ranks(communicator, device, numbers)) {
+  for (const std::vector<double>& of_rank : comm::numbers_of_ranks(communicator, device, numbers)) {
     RankProfile rank = mine;
     auto next = of_rank.begin();
     for (LayerTimes& layer : rank.layers) {
@@ -150,4 +150,4 @@ std::vector<LayerTimes> joined_times(const std::vector<RankProfile>& ranks) {
   return times;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

@@ -10,7 +10,7 @@
 #include "spdkfac/comm/communicator.h"
 #include "spdkfac/plan/layer_spec.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // What a rank has measured in some steps of a run.
 struct RankProfile {
@@ -37,4 +37,4 @@ std::vector<std::vector<Slowness>> slowness_of_steps(const std::vector<RankProfi
 // steps: all others wait for it.
 std::vector<LayerTimes> joined_times(const std::vector<RankProfile>& ranks);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

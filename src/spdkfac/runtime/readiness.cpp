@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/runtime/readiness.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 Readiness::Readiness(const std::vector<std::size_t>& gradients) {
   zero_.calls.assign(2 * gradients.size(), 0);
@@ -15,4 +15,4 @@ void Readiness::end() {
   if (!expected_) expected_ = counts_;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

@@ -8,7 +8,7 @@
 
 #include "spdkfac/runtime/factor_id.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // Counts how often each layer is called, and each gradient finished, in a step. The first step
 // shows how often that is; from then on a tensor is complete when as many have come.
@@ -47,4 +47,4 @@ class Readiness {
   std::optional<Counts> expected_;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

@@ -5,7 +5,7 @@
 
 #include "spdkfac/kfac/symmetric.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 namespace {
 
 // A packed matrix and a number of its own, as one message.
@@ -16,7 +16,7 @@ at::Tensor state_buffer(const FactorState& state) {
 void write_state(const at::Tensor& matrix, const at::Tensor& number, at::Tensor buffer) {
   const std::int64_t elements = buffer.numel() - 1;
   at::Tensor packed = at::empty({elements}, matrix.options());
-  pack_upper(matrix, packed);
+  kfac::pack_upper(matrix, packed);
   buffer.narrow(0, 0, elements).copy_(packed);
   buffer.narrow(0, elements, 1).copy_(number);
 }
@@ -73,7 +73,7 @@ void Residence::share_average(FactorId id, int root) {
   layer.keep(id.side, true, state.inverse.has_value());
   at::Tensor mean = at::empty_like(state.sum);
   const std::int64_t elements = buffer.numel() - 1;
-  unpack_upper(buffer.narrow(0, 0, elements).to(mean.scalar_type()), mean);
+  kfac::unpack_upper(buffer.narrow(0, 0, elements).to(mean.scalar_type()), mean);
   state.average->restore(mean, buffer[elements]);
 }
 
@@ -86,8 +86,9 @@ void Residence::share_inverse(FactorId id, int root) {
   if (communicator_.rank() == root) return;
   layer.keep(id.side, state.average.has_value(), true);
   const std::int64_t elements = buffer.numel() - 1;
-  unpack_upper(buffer.narrow(0, 0, elements).to(state.sum.scalar_type()), state.inverse->value);
+  kfac::unpack_upper(buffer.narrow(0, 0, elements).to(state.sum.scalar_type()),
+                     state.inverse->value);
   state.inverse->boost.copy_(buffer.narrow(0, elements, 1));
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

@@ -8,7 +8,7 @@
 #include "spdkfac/runtime/factor_bank.h"
 #include "spdkfac/runtime/layer_order.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // Which single rank keeps a factor's running average and its inverse; all do where none is named.
 struct FactorResidence {
@@ -44,4 +44,4 @@ class Residence {
   Residences residences_;  // empty before the first plan
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

@@ -11,7 +11,7 @@
 #include "spdkfac/plan/model_file.h"
 #include "spdkfac/runtime/planners.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 namespace {
 
 // Neither interval needs to divide the other on one rank.
@@ -96,8 +96,8 @@ void RunPlans::make_first(const std::vector<TrackedLayer>& layers, const CallLog
     return;
   }
   model_ = model_of(distribution_.model_name, layers, calls, parameters);
-  require_same(*distribution_.communicator, "the model and the batch of a rank",
-               to_json(model_).dump());
+  comm::require_same(*distribution_.communicator, "the model and the batch of a rank",
+                     to_json(model_).dump());
   make();
 }
 
@@ -134,7 +134,7 @@ void RunPlans::check(const Plan& plan) const {
                                   second_order_ ? "needs them" : "does not"));
   }
   validate_against(plan, model_, "kfac: plan");
-  require_same(*distribution_.communicator, "the plan", plan.digest());
+  comm::require_same(*distribution_.communicator, "the plan", plan.digest());
 }
 
 std::map<StepKind, Plan> RunPlans::followed() const {
@@ -150,4 +150,4 @@ std::optional<Plan> RunPlans::plan(StepKind kind) const {
   return found == plans_.end() ? std::nullopt : std::optional(found->second);
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

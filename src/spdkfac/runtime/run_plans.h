@@ -14,7 +14,7 @@ namespace spdlog {
 class logger;
 }
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // The plan of one rank: it sends nothing, and every factor of a layer that was called is without an
 // owner. Unlike a layer table it may hold grouped convolutions.
@@ -56,4 +56,4 @@ class RunPlans {
   std::map<StepKind, Plan> plans_;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

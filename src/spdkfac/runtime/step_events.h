@@ -11,7 +11,7 @@
 #include "spdkfac/runtime/time_mark.h"
 #include "spdkfac/trace/trace.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // The parts of a step that are timed. kVisit: the capture sees a call of a layer (side A) or the
 // gradient of its output (side G), with everything that follows from it. kWait: for other ranks.
@@ -58,4 +58,4 @@ struct StepEvents {
   std::vector<MessageEvent> messages;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

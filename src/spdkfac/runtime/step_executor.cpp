@@ -11,7 +11,7 @@
 #include "spdkfac/base/check.h"
 #include "spdkfac/base/error.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 namespace {
 
 constexpr FactorSide kSides[] = {FactorSide::kA, FactorSide::kG};
@@ -84,8 +84,8 @@ bool StepExecutor::defers(std::size_t layer) const {
          std::find(travelling_.begin(), travelling_.end(), layer) != travelling_.end();
 }
 
-std::int64_t StepExecutor::on_call(std::size_t layer, const LayerUse& use, const at::Tensor& input,
-                                   const at::Tensor& output) {
+std::int64_t StepExecutor::on_call(std::size_t layer, const kfac::LayerUse& use,
+                                   const at::Tensor& input, const at::Tensor& output) {
   const FactorId id{layer, FactorSide::kA};
   const StepSpan visit(recorder_, StepPart::kVisit, input.device(), "visit", bank_.name(layer), id);
   const std::int64_t pass =
@@ -94,8 +94,8 @@ std::int64_t StepExecutor::on_call(std::size_t layer, const LayerUse& use, const
   return pass;
 }
 
-void StepExecutor::on_gradient(std::size_t layer, const LayerUse& use, const at::Tensor& gradient,
-                               std::int64_t pass) {
+void StepExecutor::on_gradient(std::size_t layer, const kfac::LayerUse& use,
+                               const at::Tensor& gradient, std::int64_t pass) {
   const FactorId id{layer, FactorSide::kG};
   const StepSpan visit(recorder_, StepPart::kVisit, gradient.device(), "visit", bank_.name(layer),
                        id);
@@ -237,4 +237,4 @@ std::vector<at::Tensor> StepExecutor::precondition(std::vector<at::Tensor> inner
   return inner;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

@@ -14,7 +14,7 @@
 #include "spdkfac/runtime/message_launcher.h"
 #include "spdkfac/runtime/residence.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // What is due in a step.
 struct StepWork {
@@ -55,9 +55,9 @@ class StepExecutor {
 
   // What the capture sees: a call of a layer, and the gradient of its output. on_call returns the
   // pass, for on_gradient.
-  std::int64_t on_call(std::size_t layer, const LayerUse& use, const at::Tensor& input,
+  std::int64_t on_call(std::size_t layer, const kfac::LayerUse& use, const at::Tensor& input,
                        const at::Tensor& output);
-  void on_gradient(std::size_t layer, const LayerUse& use, const at::Tensor& gradient,
+  void on_gradient(std::size_t layer, const kfac::LayerUse& use, const at::Tensor& gradient,
                    std::int64_t pass);
   // Autograd has finished a gradient of a layer.
   void gradient_finished(std::size_t layer, std::size_t gradient) {
@@ -110,4 +110,4 @@ class StepExecutor {
   std::size_t received_ = 0;   // messages of this step that have been taken in
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

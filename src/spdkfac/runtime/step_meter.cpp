@@ -9,9 +9,9 @@ namespace spdkfac {
 void StepMeter::time_layers(bool on) { kfac_.impl_->time_layers(on); }
 
 TimedSteps StepMeter::timed_steps() const {
-  const std::vector<RankProfile> ranks = kfac_.impl_->profiles();
-  TimedSteps timed{.model = kfac_.model(), .slowness = slowness_of_steps(ranks)};
-  const std::vector<LayerTimes> times = mean_times(ranks);
+  const std::vector<runtime::RankProfile> ranks = kfac_.impl_->profiles();
+  TimedSteps timed{.model = kfac_.model(), .slowness = runtime::slowness_of_steps(ranks)};
+  const std::vector<LayerTimes> times = runtime::mean_times(ranks);
   for (std::size_t layer = 0; layer < times.size(); ++layer) {
     timed.model.layers[layer].times = times[layer];
   }
@@ -22,7 +22,7 @@ void StepMeter::start_trace() { kfac_.impl_->start_trace(); }
 
 Trace StepMeter::trace() const {
   const auto& last = kfac_.impl_->last_events();
-  return last ? trace_of(*last) : Trace(1);
+  return last ? runtime::trace_of(*last) : Trace(1);
 }
 
 std::chrono::steady_clock::time_point StepMeter::trace_begin() const {

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 void StepRecorder::start(c10::Device device) {
   current_ = std::make_shared<StepEvents>();
@@ -46,4 +46,4 @@ void StepSpan::set_shares(std::vector<StepEvent::Share> shares) {
   if (step_) step_->parts[index_].shares = std::move(shares);
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

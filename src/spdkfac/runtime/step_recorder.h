@@ -8,7 +8,7 @@
 
 #include "spdkfac/runtime/step_events.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // Collects the events of the current step while somebody observes. The times are those of the CPU's
 // clock, or events on the GPU's current stream; nothing waits for them here.
@@ -49,4 +49,4 @@ class StepSpan {
   c10::Device device_;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

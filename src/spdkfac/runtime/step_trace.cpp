@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 namespace {
 
 // In order of time; those that share the channel for a while are cut, for a lane holds one at a
@@ -101,4 +101,4 @@ Trace trace_of(const StepEvents& step) {
   return trace;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

@@ -4,7 +4,7 @@
 #include "spdkfac/runtime/step_events.h"
 #include "spdkfac/trace/trace.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // The part of a breakdown that an event belongs to.
 Category category_of(StepPart part);
@@ -13,4 +13,4 @@ Category category_of(StepPart part);
 // the passes it prepares the next event and counts as that. Waits for the GPU.
 Trace trace_of(const StepEvents& step);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

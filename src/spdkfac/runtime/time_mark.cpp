@@ -3,7 +3,7 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 TimeMark TimeMark::now(c10::Device device) {
   TimeMark result{.time = Clock::now(), .event = std::nullopt};
@@ -22,4 +22,4 @@ Seconds TimeMark::between(const TimeMark& begin, const TimeMark& end) {
   return Seconds(std::chrono::duration<double>(end.time - begin.time).count());
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

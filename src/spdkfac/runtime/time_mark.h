@@ -8,7 +8,7 @@
 
 #include "spdkfac/base/units.h"
 
-namespace spdkfac {
+namespace spdkfac::runtime {
 
 // A moment: of the host, or of the work on a GPU's current stream, which is read only later.
 struct TimeMark {
@@ -22,4 +22,4 @@ struct TimeMark {
   std::optional<c10::Event> event;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::runtime

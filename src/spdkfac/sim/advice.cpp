@@ -9,7 +9,7 @@
 #include "spdkfac/base/check.h"
 #include "spdkfac/sim/auto_planner.h"
 
-namespace spdkfac {
+namespace spdkfac::sim {
 namespace {
 
 constexpr double kTwice = 0.5;
@@ -250,4 +250,4 @@ Advice advise(const Scenario& scenario, const AdviceProgress& progress) {
   return Adviser(scenario, progress).run();
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::sim

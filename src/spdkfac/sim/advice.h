@@ -9,7 +9,7 @@
 #include "spdkfac/plan/plan_options.h"
 #include "spdkfac/sim/what_if.h"
 
-namespace spdkfac {
+namespace spdkfac::sim {
 
 // The id of the limit that is not a cost but one inverse, which only one rank can do.
 constexpr const char* kLargestInverse = "largest_inverse";
@@ -61,4 +61,4 @@ using AdviceProgress = std::function<void(std::size_t done, std::size_t of)>;
 // was where that still fits and is faster.
 Advice advise(const Scenario& scenario, const AdviceProgress& progress = {});
 
-}  // namespace spdkfac
+}  // namespace spdkfac::sim

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace spdkfac {
+namespace spdkfac::sim {
 
 BusyTime Channel::carry(Seconds ready, Seconds duration) {
   const Seconds start = std::max(ready, free_at_);
@@ -52,4 +52,4 @@ Seconds RankClock::computes_from(Seconds start, const Channel& channel) const {
   return std::max(Seconds(0), expected_ - done) / rate_;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::sim

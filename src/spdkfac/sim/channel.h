@@ -6,7 +6,7 @@
 
 #include "spdkfac/base/units.h"
 
-namespace spdkfac {
+namespace spdkfac::sim {
 
 struct BusyTime {
   Seconds start;
@@ -62,4 +62,4 @@ class RankClock {
   std::size_t next_busy_ = 0;  // first interval that may end after now_
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::sim

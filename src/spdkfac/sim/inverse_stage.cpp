@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace spdkfac {
+namespace spdkfac::sim {
 namespace {
 
 class InverseStage {
@@ -131,4 +131,4 @@ std::vector<Seconds> simulate_inverse_stage(const StepToSimulate& step, Simulate
   return InverseStage(step, ranks).run();
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::sim

@@ -5,10 +5,10 @@
 
 #include "spdkfac/sim/simulated_ranks.h"
 
-namespace spdkfac {
+namespace spdkfac::sim {
 
 // Inversions, the broadcasts of what owners made, and preconditioning. Returns how long each stream
 // inverted.
 std::vector<Seconds> simulate_inverse_stage(const StepToSimulate& step, SimulatedRanks& ranks);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::sim

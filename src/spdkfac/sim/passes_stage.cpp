@@ -7,7 +7,7 @@
 #include "spdkfac/plan/compute_stream.h"
 #include "spdkfac/plan/fusion_planner.h"
 
-namespace spdkfac {
+namespace spdkfac::sim {
 namespace {
 
 bool has_diagonal_means(const Message& message) {
@@ -20,8 +20,9 @@ class PassesStage {
       : step_(step),
         plan_(step.plan),
         ranks_(ranks),
-        stream_(compute_stream(step.model, step.layers, step.costs, plan_.options.factor_schedule,
-                               plan_.options.second_order() && plan_.step != StepKind::kGradients)),
+        stream_(plan::compute_stream(
+            step.model, step.layers, step.costs, plan_.options.factor_schedule,
+            plan_.options.second_order() && plan_.step != StepKind::kGradients)),
         ends_(ranks.streams()) {
     ranks_.reserve(stream_.tasks.size() + plan_.messages.size() + 6 * plan_.placements.size());
     for (auto& ends : ends_) ends.reserve(stream_.tasks.size());
@@ -51,7 +52,7 @@ class PassesStage {
   Seconds time_of(const Message& message) const {
     std::int64_t tensors = 0;
     for (const Member& member : message.members) tensors += size_of(member).tensors;
-    return message_time(step_.costs, message.route, message.elements, tensors);
+    return plan::message_time(step_.costs, message.route, message.elements, tensors);
   }
 
   // Announces the tasks [first, end) of the stream.
@@ -66,7 +67,7 @@ class PassesStage {
     std::vector<Seconds>& ends = ends_[rank];
     while (ends.size() <= last_task) {
       const std::size_t index = ends.size();
-      const StreamTask& task = stream_.tasks[index];
+      const plan::StreamTask& task = stream_.tasks[index];
       if (index == stream_.join) {
         ranks_.wait_until(rank, ranks_.channel_free());
         if (ranks_.messages_slow()) expect_tasks(rank, stream_.join, stream_.tasks.size());
@@ -101,7 +102,8 @@ class PassesStage {
         advance(rank, release);
         ready = std::max(ready, ends_[rank][release]);
       }
-      arrivals_.push_back(ranks_.carry(ready, time_of(message), category_of(message, step_.model),
+      arrivals_.push_back(ranks_.carry(ready, time_of(message),
+                                       plan::category_of(message, step_.model),
                                        ranks_.label("{}", describe(message)), message.elements));
     }
     for (std::size_t rank = 0; rank < ends_.size(); ++rank) {
@@ -149,7 +151,7 @@ class PassesStage {
   const StepToSimulate& step_;
   const Plan& plan_;
   SimulatedRanks& ranks_;
-  ComputeStream stream_;
+  plan::ComputeStream stream_;
   std::vector<std::uint32_t> task_names_;
   std::vector<std::vector<Seconds>> ends_;  // by rank, of the stream's tasks done so far
   std::vector<Seconds> arrivals_;           // of factors and gradients, as planned
@@ -161,4 +163,4 @@ void simulate_passes(const StepToSimulate& step, SimulatedRanks& ranks) {
   PassesStage(step, ranks).run();
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::sim

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <optional>
 
-namespace spdkfac {
+namespace spdkfac::sim {
 namespace {
 
 // A uniform number in [0, 1) that depends on nothing but its arguments (SplitMix64).
@@ -130,4 +130,4 @@ std::vector<Seconds> SimulatedRanks::by_rank(const std::vector<Seconds>& by_stre
   return result;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::sim

@@ -13,7 +13,7 @@
 #include "spdkfac/sim/channel.h"
 #include "spdkfac/sim/simulator.h"
 
-namespace spdkfac {
+namespace spdkfac::sim {
 
 // What a simulated step is made of. `costs` are for the plan's number of ranks.
 struct StepToSimulate {
@@ -94,4 +94,4 @@ class SimulatedRanks {
   bool looks_ahead_ = false;
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::sim

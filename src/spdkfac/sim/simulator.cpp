@@ -46,11 +46,11 @@ IterationResult simulate(const Plan& plan, const ModelSpec& model, const CostMod
   validate(options, plan.world);
   SPDKFAC_CHECK(!model.layers.empty(), "a model without layers");
   const CostModel here = costs.for_world(plan.world);
-  const StepToSimulate step{plan, model, here, layer_costs(model, here)};
-  SimulatedRanks ranks(step, options);
-  simulate_passes(step, ranks);
+  const sim::StepToSimulate step{plan, model, here, layer_costs(model, here)};
+  sim::SimulatedRanks ranks(step, options);
+  sim::simulate_passes(step, ranks);
   std::vector<Seconds> inverse_load(ranks.streams());
-  if (plan.options.second_order()) inverse_load = simulate_inverse_stage(step, ranks);
+  if (plan.options.second_order()) inverse_load = sim::simulate_inverse_stage(step, ranks);
   IterationResult result;
   result.trace = ranks.take_trace();
   result.iteration = ranks.last();

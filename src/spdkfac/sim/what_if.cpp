@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-namespace spdkfac {
+namespace spdkfac::sim {
 namespace {
 
 InverseCost scaled(const InverseCost& cost, double factor) {
@@ -123,4 +123,4 @@ Seconds largest_inverse(const ModelSpec& model, const CostModel& costs) {
   return *std::max_element(times.begin(), times.end());
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::sim

@@ -6,7 +6,7 @@
 #include "spdkfac/plan/plan_options.h"
 #include "spdkfac/plan/refresh_intervals.h"
 
-namespace spdkfac {
+namespace spdkfac::sim {
 
 // Everything that a prediction depends on.
 struct Scenario {
@@ -40,4 +40,4 @@ Scenario with_inverses_at_most(const Scenario& scenario, Seconds most);
 Seconds all_inverses(const ModelSpec& model, const CostModel& costs);
 Seconds largest_inverse(const ModelSpec& model, const CostModel& costs);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::sim

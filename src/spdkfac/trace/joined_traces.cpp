@@ -5,7 +5,7 @@
 
 #include "spdkfac/base/check.h"
 
-namespace spdkfac {
+namespace spdkfac::trace {
 namespace {
 
 struct MessageSpan {
@@ -69,7 +69,7 @@ void share_time(std::vector<MessageSpan>& messages) {
 
 // When each message was on its way for all ranks, which start the same ones in the same order.
 std::vector<MessageSpan> shared_messages(const std::vector<Trace>& ranks,
-                                  const std::vector<Seconds>& shifts) {
+                                         const std::vector<Seconds>& shifts) {
   std::vector<MessageSpan> shared = messages_of(ranks[0], shifts[0]);
   for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
     const std::vector<MessageSpan> own = messages_of(ranks[rank], shifts[rank]);
@@ -110,4 +110,4 @@ Trace joined_traces(const std::vector<Trace>& ranks, const std::vector<Seconds>&
   return all;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::trace

@@ -8,7 +8,7 @@
 
 #include "spdkfac/base/check.h"
 
-namespace spdkfac {
+namespace spdkfac::trace {
 
 double quantile(std::vector<double> samples, double share) {
   SPDKFAC_CHECK(!samples.empty() && share >= 0 && share <= 1, "a quantile of nothing");
@@ -61,4 +61,4 @@ Difference paired_difference(const std::vector<double>& first, const std::vector
   return {quantile(differences, 0.5), median_interval(differences)};
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::trace

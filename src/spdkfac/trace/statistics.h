@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace spdkfac {
+namespace spdkfac::trace {
 
 // The value below which `share` (0 to 1) of the samples lie, interpolated between neighbours. At
 // least one sample.
@@ -39,4 +39,4 @@ struct Difference {
 };
 Difference paired_difference(const std::vector<double>& first, const std::vector<double>& second);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::trace

@@ -63,7 +63,7 @@ Ranks::Ranks(const RankOptions& options, at::Device device)
       stop_(at::zeros({1})) {}
 
 void Ranks::require_same(const std::string& what, const std::string& value) const {
-  spdkfac::require_same(*control_, what, value);
+  spdkfac::comm::require_same(*control_, what, value);
 }
 
 std::vector<double> Ranks::sum(const std::vector<double>& values) const {
@@ -74,18 +74,18 @@ std::vector<double> Ranks::sum(const std::vector<double>& values) const {
 }
 
 std::vector<double> Ranks::largest(const std::vector<double>& values) const {
-  return largest_of_ranks(*control_, at::kCPU, values);
+  return comm::largest_of_ranks(*control_, at::kCPU, values);
 }
 
 std::string Ranks::from_first(const std::string& text) const {
-  return text_of_rank_zero(*control_, at::kCPU, text);
+  return comm::text_of_rank_zero(*control_, at::kCPU, text);
 }
 
 std::vector<std::string> Ranks::texts(const std::string& mine) const {
-  return texts_of_ranks(*control_, at::kCPU, mine);
+  return comm::texts_of_ranks(*control_, at::kCPU, mine);
 }
 
-Seconds Ranks::clock_offset() const { return spdkfac::clock_offset(*control_); }
+Seconds Ranks::clock_offset() const { return spdkfac::comm::clock_offset(*control_); }
 
 at::Tensor Ranks::gather_bytes(const at::Tensor& bytes) const {
   const at::Tensor mine = bytes.contiguous();

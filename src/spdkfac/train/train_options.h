@@ -38,7 +38,7 @@ struct TrainOptions {
   std::string data = "fashion-mnist";
   std::string data_dir;  // empty: where the system has it
   std::int64_t synthetic_examples = 5120;
-  ImageShape input;          // of synthetic data
+  data::ImageShape input;    // of synthetic data
   std::int64_t classes = 0;  // of synthetic data
   bool augment = false;
 

@@ -50,9 +50,9 @@ CostModel costs_of_ranks(const RankOptions& options, const Ranks& ranks, at::Dev
     say(fmt::format("costs of {}", costs.name));
     return costs;
   }
-  QuickCalibration quick =
-      quick_calibration(*ranks.communicator(), device,
-                        {.recalibrate = options.recalibrate, .transport = options.backend});
+  calibrate::QuickCalibration quick = calibrate::quick_calibration(
+      *ranks.communicator(), device,
+      {.recalibrate = options.recalibrate, .transport = options.backend});
   if (!quick.warning.empty()) say("warning: " + quick.warning);
   say(quick.measured ? std::string("costs measured in a quick calibration")
                      : fmt::format("costs of an earlier calibration ({}; --recalibrate measures "

@@ -64,7 +64,7 @@ class Trainer {
 
  private:
   void begin();
-  void train_step(const Batches& batches);
+  void train_step(const data::Batches& batches);
   void after_step();
   // Brings time and loss since the last call into the position. On CUDA this waits for the device.
   void settle();
@@ -160,8 +160,8 @@ std::optional<Resumed> Trainer::resume() {
   return Resumed{load_state(content, "the checkpoint of rank 0", training_, settings_), "", ""};
 }
 
-void Trainer::train_step(const Batches& batches) {
-  const Batch batch = batches.at(position_.step % per_epoch_);
+void Trainer::train_step(const data::Batches& batches) {
+  const data::Batch batch = batches.at(position_.step % per_epoch_);
   const double rate = learning_rate_at(rate_, position_.step);
   training_.optimizer->zero_grad();
   const at::Tensor loss =
@@ -260,14 +260,14 @@ TrainResult Trainer::run() {
   begin();
   since_ = Clock::now();
   while (!done()) {
-    const Batches batches(training_.train, {.batch = options_.batch,
-                                            .shuffle = true,
-                                            .augment = options_.augment,
-                                            .seed = options_.seed,
-                                            .epoch = position_.step / per_epoch_,
-                                            .rank = ranks_.rank(),
-                                            .world = ranks_.size(),
-                                            .device = training_.device});
+    const data::Batches batches(training_.train, {.batch = options_.batch,
+                                                  .shuffle = true,
+                                                  .augment = options_.augment,
+                                                  .seed = options_.seed,
+                                                  .epoch = position_.step / per_epoch_,
+                                                  .rank = ranks_.rank(),
+                                                  .world = ranks_.size(),
+                                                  .device = training_.device});
     do {
       train_step(batches);
       after_step();

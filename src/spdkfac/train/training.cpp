@@ -19,19 +19,19 @@
 namespace spdkfac::train {
 namespace {
 
-Dataset load_data(const TrainOptions& options, Split split) {
-  if (options.data == "cifar10") return load_cifar10(split, options.data_dir);
+data::Dataset load_data(const TrainOptions& options, data::Split split) {
+  if (options.data == "cifar10") return data::load_cifar10(split, options.data_dir);
   if (options.data == "fashion-mnist") {
-    return load_fashion_mnist(split,
-                              options.data_dir.empty() ? kFashionMnistFolder : options.data_dir);
+    return data::load_fashion_mnist(
+        split, options.data_dir.empty() ? data::kFashionMnistFolder : options.data_dir);
   }
-  SyntheticOptions synthetic;
+  data::SyntheticOptions synthetic;
   synthetic.shape = options.input;
   synthetic.classes = options.classes;
   synthetic.seed = options.seed;
   synthetic.examples = options.synthetic_examples;
-  if (split == Split::kTest) synthetic.examples = (synthetic.examples + 4) / 5;
-  return make_synthetic(split, synthetic);
+  if (split == data::Split::kTest) synthetic.examples = (synthetic.examples + 4) / 5;
+  return data::make_synthetic(split, synthetic);
 }
 
 // All that must be the same on every rank.
@@ -49,14 +49,15 @@ std::string options_text(const TrainOptions& options, int world) {
 }
 
 // One image goes through, so that a misfit shows before the run.
-void check_input(Model& model, const std::string& name, const Dataset& data, at::Device device) {
+void check_input(models::Model& model, const std::string& name, const data::Dataset& data,
+                 at::Device device) {
   const torch::NoGradGuard no_grad;
   model.eval();
   try {
     model.forward(torch::zeros({1, data.shape.channels, data.shape.height, data.shape.width},
                                at::TensorOptions(device)));
   } catch (const c10::Error&) {
-    const std::vector<std::int64_t>& own = model_info(name).input;
+    const std::vector<std::int64_t>& own = models::model_info(name).input;
     throw ConfigError(
         fmt::format("train: model {} (made for {}x{}x{}) does not take the images of {} ({}); "
                     "choose another --model, --data or --input",
@@ -114,10 +115,10 @@ Training make_training(const TrainOptions& options, std::unique_ptr<Ranks> given
   const Ranks& ranks = *training.ranks;
   ranks.require_same("the options", options_text(options, ranks.size()));
   torch::manual_seed(options.seed);
-  ModelOptions model;
+  models::ModelOptions model;
   model.width = options.width;
-  training.train = load_data(options, Split::kTrain);
-  training.test = load_data(options, Split::kTest);
+  training.train = load_data(options, data::Split::kTrain);
+  training.test = load_data(options, data::Split::kTest);
   ranks.require_same("the number of examples",
                      fmt::format("{} + {}", training.train.size, training.test.size));
   if (training.train.size < options.batch * ranks.size()) {
@@ -128,7 +129,7 @@ Training make_training(const TrainOptions& options, std::unique_ptr<Ranks> given
   }
   model.classes = training.train.classes;
   model.channels = training.train.shape.channels;
-  training.model = make_model(options.model, model);
+  training.model = models::make_model(options.model, model);
   training.model->to(training.device);
   check_input(*training.model, options.model, training.train, training.device);
   training.train = training.train.to(training.device);
@@ -142,7 +143,7 @@ Training make_training(const TrainOptions& options, std::unique_ptr<Ranks> given
   }
   // Random numbers of training itself, such as dropout's, differ from rank to rank.
   if (ranks.rank() > 0) {
-    torch::manual_seed(mix(options.seed, static_cast<std::uint64_t>(ranks.rank())));
+    torch::manual_seed(data::mix(options.seed, static_cast<std::uint64_t>(ranks.rank())));
   }
   return training;
 }
@@ -154,11 +155,11 @@ Evaluation evaluate(Training& training, std::int64_t batch) {
   training.model->eval();
   at::Tensor loss = torch::zeros({}, at::TensorOptions(at::kDouble).device(training.device));
   at::Tensor correct = torch::zeros({}, at::TensorOptions(at::kLong).device(training.device));
-  const Batches batches(
+  const data::Batches batches(
       training.test,
       {.batch = batch, .rank = ranks.rank(), .world = ranks.size(), .device = training.device});
   for (std::int64_t k = 0; k < batches.size(); ++k) {
-    const Batch examples = batches.at(k);
+    const data::Batch examples = batches.at(k);
     if (examples.size() == 0) continue;  // more ranks than examples at the end
     const at::Tensor logits = training.model->forward(examples.images);
     loss += at::cross_entropy_loss(logits, examples.labels, {}, at::Reduction::Sum);

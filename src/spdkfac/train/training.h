@@ -18,9 +18,9 @@ namespace spdkfac::train {
 // What is trained, on what, by what. With the seed of the options the same each time.
 struct Training {
   at::Device device = at::kCPU;
-  Dataset train;
-  Dataset test;
-  std::shared_ptr<Model> model;
+  data::Dataset train;
+  data::Dataset test;
+  std::shared_ptr<models::Model> model;
   std::unique_ptr<Ranks> ranks;
   std::unique_ptr<Preconditioner> kfac;  // null for first-order training of one rank
   std::unique_ptr<torch::optim::Optimizer> optimizer;

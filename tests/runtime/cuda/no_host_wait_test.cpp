@@ -66,7 +66,7 @@ TEST(NoHostWait, NoStepOfALargeNetworkAsksForIt) {
   ASSERT_TRUE(on_cuda()) << "run with SPDKFAC_TEST_DEVICE=cuda";
   for (const char* name : {"resnet50", "resnet152", "densenet201", "inception-v4"}) {
     SCOPED_TRACE(name);
-    const std::shared_ptr<Model> model = make_model(name);
+    const std::shared_ptr<models::Model> model = models::make_model(name);
     model->to(at::kCUDA);
     Preconditioner kfac(*model, {.factor_interval = 1, .inverse_interval = 1});
     torch::optim::SGD optimizer(model->parameters(), 0.01);

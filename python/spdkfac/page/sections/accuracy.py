@@ -27,7 +27,7 @@ def figure_of(entries: list[dict]) -> go.Figure:
             line={"color": BLUE}, hoverinfo="text",
             hovertext=[f"<b>{plot_text(layer['name'])}</b><br>{layer['error']:.1e}"
                        for layer in layers]))
-    figure.layout = layout(320, xaxis=axis(""), yaxis=axis("relative error", type="log"))
+    figure.layout = layout(320, xaxis=axis("precision of products"), yaxis=axis("relative error", type="log"))
     return figure
 
 

@@ -7,7 +7,7 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/calibrate/machine.h"
 
-namespace spdkfac {
+namespace spdkfac::calibrate {
 
 std::string cuda_device_name(c10::Device device) {
   cudaDeviceProp properties{};
@@ -19,4 +19,4 @@ std::string cuda_device_name(c10::Device device) {
   return properties.name;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::calibrate

@@ -2,10 +2,10 @@
 #include "spdkfac/base/check.h"
 #include "spdkfac/calibrate/machine.h"
 
-namespace spdkfac {
+namespace spdkfac::calibrate {
 
 std::string cuda_device_name(c10::Device) {
   SPDKFAC_CHECK(false, "this build has no CUDA, so there is no such device");
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::calibrate

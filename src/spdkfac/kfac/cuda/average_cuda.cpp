@@ -9,7 +9,7 @@
 #include "spdkfac/kfac/cuda/average_kernels.h"
 #include "spdkfac/kfac/cuda/in_parts.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 at::Tensor average_cuda(const std::vector<CudaAverage>& all, double decay) {
   SPDKFAC_CHECK(!all.empty(), "no factors to average");
   const at::Tensor& first = all.front().mean;
@@ -68,4 +68,4 @@ at::Tensor diagonal_means_cuda(const std::vector<at::Tensor>& matrices) {
   return means;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

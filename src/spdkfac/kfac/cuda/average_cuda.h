@@ -5,7 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // One factor of running_average.h on a GPU.
 struct CudaAverage {
@@ -23,4 +23,4 @@ at::Tensor average_cuda(const std::vector<CudaAverage>& all, double decay);
 // The means of the diagonals of all [groups, d, d], one after the other.
 at::Tensor diagonal_means_cuda(const std::vector<at::Tensor>& matrices);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -5,7 +5,7 @@
 #include "spdkfac/kfac/cuda/kernel_parts.h"
 #include "spdkfac/kfac/cuda/triangle_lines.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 namespace {
 
 constexpr int kThreads = 256;
@@ -110,4 +110,4 @@ SPDKFAC_INSTANTIATE(float)
 SPDKFAC_INSTANTIATE(double)
 #undef SPDKFAC_INSTANTIATE
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -5,7 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // A batch's factor and the running average that takes it in; all pointers are the GPU's.
 template <class Scalar>
@@ -42,4 +42,4 @@ template <class Scalar>
 cudaError_t launch_diagonal_means(const DiagonalEntry<Scalar>* entries, int count,
                                   cudaStream_t stream);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

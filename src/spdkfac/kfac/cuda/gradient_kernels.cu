@@ -2,7 +2,7 @@
 #include "spdkfac/kfac/cuda/gradient_kernels.h"
 #include "spdkfac/kfac/cuda/kernel_parts.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 namespace {
 
 constexpr int kThreads = 256;
@@ -118,4 +118,4 @@ SPDKFAC_INSTANTIATE(float)
 SPDKFAC_INSTANTIATE(double)
 #undef SPDKFAC_INSTANTIATE
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

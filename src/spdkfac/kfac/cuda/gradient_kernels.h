@@ -5,7 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // Elements in one piece of the GPU's memory.
 template <class Scalar>
@@ -51,4 +51,4 @@ template <class Scalar>
 cudaError_t launch_inner(const Scalar* left, const Scalar* right, std::int64_t count,
                          double* partial, double* sum, cudaStream_t stream);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

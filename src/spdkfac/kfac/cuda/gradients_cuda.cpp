@@ -9,7 +9,7 @@
 #include "spdkfac/kfac/cuda/gradient_kernels.h"
 #include "spdkfac/kfac/cuda/in_parts.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 namespace {
 
 template <class Scalar>
@@ -41,4 +41,4 @@ void scale_or_clear_cuda(const std::vector<at::Tensor>& scaled,
   run<double>(scaled, others, scale, bad);
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

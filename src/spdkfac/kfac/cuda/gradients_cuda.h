@@ -5,7 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // Multiplies `scaled` by `scale` (0-d double), or, where `bad` (0-d bool) is set, sets these and
 // `others` to zero, with few kernels on the current stream. Tensors are dense, of float or double
@@ -14,4 +14,4 @@ void scale_or_clear_cuda(const std::vector<at::Tensor>& scaled,
                          const std::vector<at::Tensor>& others, const at::Tensor& scale,
                          const at::Tensor& bad);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -9,7 +9,7 @@
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 namespace {
 
 bool current_stream_records() {
@@ -67,4 +67,4 @@ void GraphedWork::run(int variant) { graphs_->run(variant, queue_); }
 
 bool is_recording(c10::Device device) { return device.is_cuda() && current_stream_records(); }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -6,7 +6,7 @@
 
 #include <c10/cuda/CUDAException.h>
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // Calls launch(entries, count) for one part of the list after the other, of at most `most` entries:
 // what a kernel takes as parameters.
@@ -19,4 +19,4 @@ void in_parts(const std::vector<Entry>& entries, int most, const Launch& launch)
   }
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -20,7 +20,7 @@
 #include "spdkfac/kfac/graphed_work.h"
 #include "spdkfac/kfac/side_streams.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 namespace {
 
 // Dimensions are rounded up to this, so that more factors share a batch and products are aligned.
@@ -233,4 +233,4 @@ const at::Tensor& InverseBatch::failures() const { return impl_->failures(); }
 const at::Tensor& InverseBatch::kept() const { return impl_->kept(); }
 Bytes InverseBatch::buffer_bytes() const { return impl_->buffer_bytes(); }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -2,7 +2,7 @@
 #include "spdkfac/kfac/cuda/inverse_kernels.h"
 #include "spdkfac/kfac/cuda/triangle_tiles.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 namespace {
 
 constexpr int kPerThread = 4;  // rows, and columns, of a leaf that a thread holds in registers
@@ -218,4 +218,4 @@ SPDKFAC_INSTANTIATE(float)
 SPDKFAC_INSTANTIATE(double)
 #undef SPDKFAC_INSTANTIATE
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -5,7 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // One matrix of a batch of inversions; all pointers are the GPU's.
 template <class Scalar>
@@ -49,4 +49,4 @@ cudaError_t launch_store_inverse(const InverseEntry<Scalar>* entries, std::int64
                                  const std::int32_t* failed, Scalar boost, Scalar max_boost,
                                  cudaStream_t stream);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

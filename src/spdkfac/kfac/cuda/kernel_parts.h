@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // A list as the parameter of a kernel.
 template <class Entry, int kCount>
@@ -32,4 +32,4 @@ __device__ double block_sum(double value) {
   return partial[0];
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

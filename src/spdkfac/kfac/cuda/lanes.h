@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // Work of a graph runs side by side on so many streams; each has a work space of cuBLAS.
 constexpr std::size_t kLanes = 4;
@@ -29,4 +29,4 @@ inline std::array<std::vector<std::size_t>, kLanes> spread_over_lanes(
   return lanes;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -19,7 +19,7 @@
 #include "spdkfac/kfac/precondition.h"
 #include "spdkfac/kfac/side_streams.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 namespace {
 
 // Matrices begin at multiples of this many elements, as products like them.
@@ -199,4 +199,4 @@ at::Tensor PreconditionBatch::run(const std::vector<Gradients>& gradients) {
 }
 Bytes PreconditionBatch::buffer_bytes() const { return impl_->buffer_bytes(); }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/kfac/cuda/shift_kernels.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 namespace {
 
 constexpr int kThreads = kShiftThreads;
@@ -87,4 +87,4 @@ template cudaError_t launch_assemble(const ShiftAssembly<float>&, float, float, 
 template cudaError_t launch_assemble(const ShiftAssembly<double>&, double, double, double*,
                                      std::int64_t, cudaStream_t);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -7,7 +7,7 @@
 
 #include "spdkfac/kfac/shift_assembly.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 constexpr int kShiftThreads = 256;  // of a block
 
@@ -39,4 +39,4 @@ cudaError_t launch_gather_edges(const Scalar* images, const ImageLayout& shape,
                                 std::uint32_t features, std::uint32_t columns, Scalar* patches,
                                 cudaStream_t stream);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -12,7 +12,7 @@
 #include "spdkfac/base/check.h"
 #include "spdkfac/kfac/cuda/shift_kernels.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 namespace {
 
 constexpr std::int64_t kMaxRows = 65535;  // the grid's limit
@@ -68,4 +68,4 @@ void assemble_cuda(const ShiftAssembly<Scalar>& from, Scalar scale, Scalar keep,
 template void assemble_cuda(const ShiftAssembly<float>&, float, float, const at::Tensor&);
 template void assemble_cuda(const ShiftAssembly<double>&, double, double, const at::Tensor&);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -8,7 +8,7 @@
 
 #include "spdkfac/kfac/shift_assembly.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // The patches of an edge of images [examples, channels, height, width]: positions of `kernel`, its
 // corner at `origin` first.
@@ -29,4 +29,4 @@ template <class Scalar>
 void assemble_cuda(const ShiftAssembly<Scalar>& from, Scalar scale, Scalar keep,
                    const at::Tensor& sum);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/kfac/cuda/split_kernels.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 namespace {
 
 constexpr int kThreads = 256;
@@ -83,4 +83,4 @@ cudaError_t launch_factors(const float* largest_left, const float* largest_right
   return cudaGetLastError();
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

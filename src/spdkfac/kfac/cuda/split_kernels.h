@@ -6,7 +6,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // A batch of float matrices; strides in elements.
 struct SplitBatch {
@@ -34,4 +34,4 @@ cudaError_t launch_split(const SplitBatch& batch, SplitPlaces places, SplitOrder
 cudaError_t launch_factors(const float* largest_left, const float* largest_right, float alpha,
                            float beta, float* factors, cudaStream_t stream);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

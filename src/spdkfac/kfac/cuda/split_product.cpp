@@ -12,7 +12,7 @@
 #include "spdkfac/base/check.h"
 #include "spdkfac/kfac/cuda/split_kernels.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 namespace {
 
 constexpr std::int64_t kParts = 3;
@@ -125,4 +125,4 @@ void SplitProduct::multiply_at_once(const at::Tensor& out, const at::Tensor& lef
       static_cast<int>(out.size(0)), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

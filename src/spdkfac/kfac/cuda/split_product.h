@@ -5,7 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // Products of float matrices on a GPU, about as exact as in fp32 and faster where they are large:
 // each operand, brought to a fit scale by a power of two, is split into two halves (22 bits), and
@@ -32,4 +32,4 @@ class SplitProduct {
   at::Tensor numbers_;  // the largest magnitudes of the operands; factors of the product
 };
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

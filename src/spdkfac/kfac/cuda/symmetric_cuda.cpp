@@ -10,7 +10,7 @@
 #include "spdkfac/kfac/cuda/in_parts.h"
 #include "spdkfac/kfac/cuda/symmetric_kernels.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 namespace {
 
 // The grid's limit for groups.
@@ -60,4 +60,4 @@ void unpack_upper_cuda(const at::Tensor& packed, at::Tensor matrix) {
   });
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -4,7 +4,7 @@
 #include "spdkfac/kfac/cuda/triangle_lines.h"
 #include "spdkfac/kfac/cuda/triangle_tiles.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 namespace {
 
 // One warp per piece of a line.
@@ -69,4 +69,4 @@ template cudaError_t launch_pack_upper(const PackEntry<double>*, int, cudaStream
 template cudaError_t launch_unpack_upper(const float*, SquareBatch, float*, cudaStream_t);
 template cudaError_t launch_unpack_upper(const double*, SquareBatch, double*, cudaStream_t);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

@@ -5,7 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 // A batch of row-major square matrices; strides in elements.
 struct SquareBatch {
@@ -35,4 +35,4 @@ template <class Scalar>
 cudaError_t launch_unpack_upper(const Scalar* packed, SquareBatch shape, Scalar* matrix,
                                 cudaStream_t stream);
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

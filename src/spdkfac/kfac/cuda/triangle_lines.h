@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 constexpr int kWarp = 32;
 constexpr int kWarps = 8;  // of a block
@@ -113,4 +113,4 @@ LineBlocks<kCount> line_blocks(const Entry* entries, int count) {
   return blocks;
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

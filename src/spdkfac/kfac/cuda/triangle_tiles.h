@@ -6,7 +6,7 @@
 
 #include <cuda_runtime_api.h>
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 
 constexpr int kTile = 32;
 constexpr int kTileRows = 8;  // of threads; each serves kTile / kTileRows rows of a tile
@@ -49,4 +49,4 @@ __device__ void mirror_tile(std::int64_t dim, const Load& load, const Store& sto
   }
 }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac

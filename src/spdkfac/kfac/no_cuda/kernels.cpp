@@ -8,7 +8,7 @@
 #include "spdkfac/kfac/inverse_batch.h"
 #include "spdkfac/kfac/precondition_batch.h"
 
-namespace spdkfac {
+namespace spdkfac::kfac {
 namespace {
 
 [[noreturn]] void fail() {
@@ -65,4 +65,4 @@ GraphedWork::~GraphedWork() = default;
 void GraphedWork::run(int) { queue_(); }
 bool is_recording(c10::Device) { return false; }
 
-}  // namespace spdkfac
+}  // namespace spdkfac::kfac
