@@ -48,7 +48,7 @@ train: program  ## train a small network on Fashion-MNIST on all cores, with K-F
 	@$(MPIRUN) build/release/bin/spdkfac $(TRAIN_SGD) --metrics out/sgd.jsonl
 	@python3 tools/compare_training.py out/spd-kfac.jsonl out/sgd.jsonl
 
-simulate:  ## predict one iteration of every model and algorithm of the paper (without LibTorch)
+simulate:  ## forecast an iteration of the paper's models with every algorithm (no LibTorch)
 	@tools/setup.sh
 	@cmake --preset light > /dev/null
 	@cmake --build --preset light
@@ -70,7 +70,7 @@ reproduce: program  ## make every table and figure of the paper, simulated and m
 convergence: program  ## count steps and seconds to 90 % with SGD, Adam and K-FAC, all tuned (an hour)
 	@python3 tools/convergence.py --out out/convergence.json
 
-fuzz: setup  ## feed broken files to the readers for a minute (FUZZ_SECONDS=60 SEED=1)
+fuzz: setup  ## feed broken files to the readers (FUZZ_SECONDS=60 SEED=1)
 	@cmake --preset asan > /dev/null
 	@cmake --build --preset asan --target reader_fuzz
 	@build/asan/bin/reader_fuzz --seconds $(FUZZ_SECONDS) --seed $(SEED)

@@ -108,7 +108,7 @@ endfunction()
 # libraries are left out (tests/support/lsan.supp). GCC 12's leak check crashes over thread-local
 # memory of plugins that MPI has unloaded, unless it does not follow that.
 set(SPDKFAC_MPIRUN_FLAGS --allow-run-as-root --oversubscribe --bind-to none
-  CACHE STRING "Flags of mpirun in the tests")
+  CACHE STRING "Flags for mpirun in the tests")
 mark_as_advanced(SPDKFAC_MPIRUN_FLAGS)
 
 # spdkfac_mpi_environment(<test> [<variable>=<value>…])

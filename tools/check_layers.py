@@ -101,7 +101,7 @@ def check_layers(root: Path) -> Iterator[str]:
             continue  # the umbrella header
         folder = path.relative_to(top).parts[0]
         if folder not in MAY_INCLUDE:
-            yield f"{place}: folder {folder} has no place in the layers; see tools/check_layers.py"
+            yield f"{place}: folder {folder} is not in the table of layers; see tools/check_layers.py"
             continue
         yield from check_lines(root, path, folder)
 

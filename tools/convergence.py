@@ -114,8 +114,8 @@ def main() -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--data-dir", default="")
     parser.add_argument("--max-steps", type=int, default=1400)
-    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="of the chosen settings")
-    parser.add_argument("--record", type=Path, help="write their curves here, for 'spdkfac report'")
+    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="seeds for the chosen settings")
+    parser.add_argument("--record", type=Path, help="write their curves to this file, for 'spdkfac report'")
     parser.add_argument("--best", action="store_true", help="skip the tuning trials")
     parser.add_argument("--out", type=Path, help="write all runs to this file, as JSON")
     options = parser.parse_args()
@@ -140,7 +140,7 @@ def main() -> int:
         print(f"{name:5} {row['steps']:6g} steps  {row['seconds']:7.1f} s   reached by "
               f"{row['reached']} of {len(seeds)}   {row['setting']}")
     first_order = min(summary["sgd"]["steps"], summary["adam"]["steps"])
-    print(f"K-FAC needs {summary['kfac']['steps'] / first_order:.2f} of the steps of the better one")
+    print(f"K-FAC needs {summary['kfac']['steps'] / first_order:.2f} times the steps of the better of the others")
     if options.out:
         options.out.write_text(json.dumps({"summary": summary, "runs": runs}, indent=1) + "\n",
                                encoding="utf-8")

@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--inverse-interval", type=int, default=100,
                         help="longer than a round: inverses would hide the rest")
-    parser.add_argument("--steps", type=int, default=10, help="of each round")
+    parser.add_argument("--steps", type=int, default=10, help="steps per round")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

@@ -89,7 +89,7 @@ class Reproduction:
             traces = ["--record-events"] if experiment == "iteration" else []
             self.measure(experiment, *steps, *traces, name=experiment)
         self.measure("memory", *SMALL, "--steps", "1", "--cluster-file", str(cluster), name="memory")
-        self.run("emulated: 64 workers",
+        self.run("emulated: 64 ranks",
                  [str(self.options.program), "bench", "iteration", "--emulate", "64", *SMALL,
                   "--recalibrate", "--steps", str(self.options.steps), *self.record("emulated-iteration")],
                  self.environment)

@@ -80,7 +80,7 @@ install_debian_packages() {
   ((${#missing[@]} == 0)) && return 0
 
   if ! command -v apt-get >/dev/null; then
-    echo "setup: not a Debian system; not found here, by their Debian names: ${missing[*]}"
+    echo "setup: not a Debian system; missing, by Debian name: ${missing[*]}"
     echo "setup: install them if the build asks for them"
     for tool in cmake ninja python3; do
       command -v "$tool" >/dev/null || return 1
@@ -104,7 +104,7 @@ install_debian_packages() {
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
       apt-get -qq -o DPkg::Lock::Timeout=120 "$@"
   }
-  apt_get update || echo "setup: apt-get update failed; trying with the lists that are here" >&2
+  apt_get update || echo "setup: apt-get update failed; trying the existing package lists" >&2
   apt_get install -y --no-install-recommends "${missing[@]}" >/dev/null && return 0
 
   echo "setup: apt-get could not install ${missing[*]}" >&2

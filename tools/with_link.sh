@@ -34,19 +34,19 @@ while [[ $# -gt 0 ]]; do
       shift
       break
       ;;
-    *) usage "$1 is not known here" ;;
+    *) usage "$1 is not an option" ;;
   esac
 done
 [[ -n $rate ]] || usage "--rate is missing"
-[[ $rate =~ ^[0-9]+(\.[0-9]+)?[kmgt]?bit$ ]] || usage "--rate $rate is no rate"
-[[ -z $latency || $latency =~ ^[0-9]+(\.[0-9]+)?(us|ms|s)$ ]] || usage "--latency $latency is no time"
-[[ $# -gt 0 ]] || usage "there is no command"
+[[ $rate =~ ^[0-9]+(\.[0-9]+)?[kmgt]?bit$ ]] || usage "--rate $rate is not a rate"
+[[ -z $latency || $latency =~ ^[0-9]+(\.[0-9]+)?(us|ms|s)$ ]] || usage "--latency $latency is not a time"
+[[ $# -gt 0 ]] || usage "the command is missing"
 
-[[ $EUID -eq 0 ]] || unable "a network namespace needs root; run it as root"
+[[ $EUID -eq 0 ]] || unable "a network namespace needs root; run this as root"
 PATH=$PATH:/usr/sbin:/sbin
 for program in ip tc unshare; do
   command -v "$program" > /dev/null ||
-    unable "$program is not here; install iproute2 and util-linux"
+    unable "$program is not installed; install iproute2 and util-linux"
 done
 
 export SPDKFAC_LINK=$rate${latency:+,$latency}
@@ -63,11 +63,11 @@ exec unshare --net bash -c '
     echo "with_link: $1" >&2
     exit 77
   }
-  ip link set lo mtu 16384 up || unable "the loopback cannot be started; is the container allowed to?"
+  ip link set lo mtu 16384 up || unable "the loopback cannot be started; check the permissions of the container"
   parent=root
   if [[ -n $latency ]]; then
     tc qdisc add dev lo root handle 1: netem delay "$latency" limit 100000 ||
-      unable "this kernel has no netem, which --latency needs; leave it out"
+      unable "this kernel has no netem, which --latency needs; remove the flag"
     parent="parent 1:"
   fi
   tc qdisc add dev lo $parent tbf rate "$rate" burst 32kb latency 100ms ||

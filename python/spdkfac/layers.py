@@ -50,7 +50,7 @@ def reject_compiled(model: nn.Module) -> None:
         if compiled or (dynamo and isinstance(module, dynamo.OptimizedModule)):
             raise ConfigError(
                 f"kfac: {name or 'the model'} is compiled by torch.compile, which hides the calls of "
-                "its layers; train the model as it is, and compile it for inference"
+                "its layers; train the uncompiled model, and compile it for inference only"
             )
 
 

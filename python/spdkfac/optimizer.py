@@ -69,7 +69,7 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
     ) -> None:
         if isinstance(optimizer, (SPDKFACOptimizer, torch.optim.LBFGS)):
             raise ConfigError(f"kfac: {type(optimizer).__name__} cannot be wrapped; pass an optimizer "
-                              "that steps once for each batch, such as SGD or Adam")
+                              "that steps once per batch, such as SGD or Adam")
         self.optimizer = optimizer
         self.__setstate__({})  # the hooks of the base class; groups and state are the wrapped one's
         self.model = model
@@ -89,8 +89,8 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         self.layers: CoveredLayers = covered_layers(model, skip_layers=skip_layers,
                                                     grouped=group is None)
         if not self.layers.tracked:
-            raise ConfigError("kfac: the model has no trainable Conv2d and no Linear layer; K-FAC "
-                              "covers these")
+            raise ConfigError("kfac: the model has no trainable Conv2d or Linear layer, which K-FAC "
+                              "needs")
         device = self.layers.tracked[0][1].device
         self._communicator = None if group is None else communicator_of(group, device, timeout)
         if self.layers.uncovered and (group is None or dist.get_rank(group) == 0):
@@ -173,7 +173,7 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         self._synchronized = True
 
     def discard(self) -> None:
-        """Forgets the batch since the last step, which is not to count; all processes call it."""
+        """Discards the batch since the last step; all ranks call it."""
         self._kfac.discard()
         self._synchronized = False
 
@@ -182,7 +182,7 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         return {**self.optimizer.state_dict(), "kfac": self._kfac.save()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes what state_dict() gave, of the same model and options."""
+        """Loads a state that state_dict() returned, of the same model and options."""
         state = dict(state_dict)
         if "kfac" not in state:
             raise ConfigError("kfac: the state has no entry `kfac`; load a state of a plain optimizer "
@@ -193,12 +193,12 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
 
     @property
     def counters(self) -> dict[str, int]:
-        """What happened so far in this process; docs/errors.md says what each counts."""
+        """What happened so far on this rank; docs/errors.md says what each counts."""
         return self._kfac.counters
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes that K-FAC holds between steps in this process."""
+        """Bytes that K-FAC holds between steps on this rank."""
         return self._kfac.memory
 
     @property
@@ -215,7 +215,7 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
 
     @property
     def sent_bytes(self) -> float:
-        """Bytes that this process has sent, on average over the processes; 0 alone."""
+        """Bytes that a rank has sent, averaged over the ranks; 0 on one rank."""
         return self._communicator.sent_bytes if self._communicator else 0.0
 
     def write_trace(self, path: str | Path) -> None:
@@ -232,10 +232,10 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         if found is None:
             return False
         if self._scale is None:
-            raise ConfigError("kfac: a GradScaler calls step(), but was not given here, so G would be "
-                              "that of scaled losses; pass SPDKFACOptimizer(…, scaler=scaler)")
+            raise ConfigError("kfac: a GradScaler calls step(), but was not passed, so G would be "
+                              "computed from scaled losses; pass SPDKFACOptimizer(…, scaler=scaler)")
         if self._sends_gradients and not self._synchronized:
-            raise ConfigError("kfac: a GradScaler looks at gradients that are not averaged yet; call "
+            raise ConfigError("kfac: a GradScaler reads gradients that are not averaged yet; call "
                               "optimizer.synchronize() after backward(), before scaler.unscale_() "
                               "and scaler.step()")
         scale: torch.Tensor | None = getattr(self, "grad_scale", None)
@@ -263,7 +263,7 @@ def _plan_options(algorithm: str, variant: Mapping[str, str | int] | None, plan:
     if plan is None:
         return choice
     if cluster is not None or variant:
-        raise ConfigError("kfac: a plan says everything; pass plan= without cluster= and variant=")
+        raise ConfigError("kfac: a plan determines cluster and variant; pass plan= without them")
     return plan.core.options
 
 

@@ -71,7 +71,7 @@ class Model(_Value):
 
     @property
     def batch(self) -> int:
-        """Examples of a step and process."""
+        """Examples per step and rank."""
         return self.core.batch
 
     @property
@@ -113,25 +113,25 @@ class Cluster(_Value):
 
     @property
     def world(self) -> int:
-        """The number of processes."""
+        """The number of ranks."""
         return self.core.world
 
     def for_world(self, world: int) -> Cluster:
-        """The same cluster with another number of processes."""
+        """The same cluster with another number of ranks."""
         return Cluster(self.core.for_world(world))
 
     def __repr__(self) -> str:
-        return f"Cluster({self.name}, {self.world} processes)"
+        return f"Cluster({self.name}, {self.world} ranks)"
 
     def _repr_html_(self) -> str:
         rows = [(elements, 1e3 * self.core.all_reduce_time(elements),
                  1e3 * self.core.broadcast_time(elements)) for elements in self._ELEMENTS]
-        return _html.table(f"{self.name}: {self.world} processes",
+        return _html.table(f"{self.name}: {self.world} ranks",
                            ("elements", "all-reduce ms", "broadcast ms"), rows)
 
 
 class Plan(_Value):
-    """Who inverts what, and which tensors travel together (`spdkfac.plan/1`)."""
+    """Who inverts which factor, and which tensors share a message (`spdkfac.plan/1`)."""
 
     core: _core.Plan
     _core_type = _core.Plan
@@ -151,7 +151,7 @@ class Plan(_Value):
 
     @property
     def messages(self) -> list[tuple[str, int]]:
-        """What travels and its elements, in order."""
+        """The messages and their elements, in order."""
         return self.core.messages
 
     @property
@@ -165,7 +165,7 @@ class Plan(_Value):
 
     def __repr__(self) -> str:
         return (f"Plan({self.digest}: {self.algorithm} of {self.core.model} for {self.world} "
-                f"processes, {len(self.messages)} messages)")
+                f"ranks, {len(self.messages)} messages)")
 
     def _repr_html_(self) -> str:
         loads: dict[int, list[int]] = {rank: [] for rank in range(self.world)}
@@ -174,15 +174,15 @@ class Plan(_Value):
             if owner is not None:
                 loads[owner].append(dim)
         rows: list[tuple[object, ...]] = [("everyone", len(everyone), max(everyone, default=0))]
-        rows += [(f"process {rank}", len(dims), max(dims, default=0))
+        rows += [(f"rank {rank}", len(dims), max(dims, default=0))
                  for rank, dims in loads.items() if dims]
-        caption = (f"{self.algorithm} of {self.core.model} for {self.world} processes: "
+        caption = (f"{self.algorithm} of {self.core.model} for {self.world} ranks: "
                    f"{len(self.messages)} messages, digest {self.digest}")
         return _html.table(caption, ("who", "factors inverted", "largest dimension"), rows)
 
 
 class Prediction(_Value):
-    """What an iteration is predicted to take, and on what (`spdkfac.prediction/1`)."""
+    """How long an iteration takes, and on what, by simulation (`spdkfac.prediction/1`)."""
 
     core: _core.Prediction
     _core_type = _core.Prediction
@@ -202,7 +202,7 @@ class Prediction(_Value):
 
     @property
     def breakdown(self) -> dict[str, float]:
-        """Seconds of each part; communication where nothing hides it."""
+        """Seconds of each part; communication counts where it is exposed."""
         return self.core.breakdown
 
     @property
@@ -230,13 +230,13 @@ class Prediction(_Value):
         titles = _core.category_titles()
         rows = [(titles[part], 1e3 * seconds, _html.bar(seconds / self.iteration))
                 for part, seconds in self.breakdown.items()]
-        caption = (f"{self.algorithm} of {self.core.model} on {self.world} processes of "
-                   f"{self.core.cluster}: {1e3 * self.iteration:.1f} ms an iteration")
+        caption = (f"{self.algorithm} of {self.core.model} on {self.world} ranks of "
+                   f"{self.core.cluster}: {1e3 * self.iteration:.1f} ms per iteration")
         return _html.table(caption, ("part", "ms", ""), rows)
 
 
 class Comparison(Sequence[Prediction]):
-    """Predictions side by side."""
+    """Predictions to compare."""
 
     def __init__(self, predictions: Iterable[Prediction]) -> None:
         self._predictions = list(predictions)
@@ -269,7 +269,7 @@ class Comparison(Sequence[Prediction]):
         rows = [(one.algorithm, one.world, 1e3 * one.iteration, one.bytes_per_worker / 1e6,
                  1e3 * one.core.exposed_communication, _html.bar(one.iteration / slowest))
                 for one in self._predictions]
-        return _html.table("Predicted iterations", ("algorithm", "processes", "ms", "sent MB",
+        return _html.table("Forecast iterations", ("algorithm", "ranks", "ms", "sent MB",
                                                     "exposed communication ms", ""), rows)
 
 
@@ -333,7 +333,7 @@ def describe(model: nn.Module, input: torch.Tensor | Sequence[int], *, name: str
 def plan(model: Model | str | Path, cluster: Cluster | str | Path, *, world: int | None = None,
          algorithm: str = "spd-kfac", batch: int | None = None, factor_interval: int = 1,
          inverse_interval: int | None = None, **variant: str | int) -> Plan:
-    """Who inverts what, and which tensors travel together, on `world` processes of a cluster.
+    """Plans who inverts which factor and which tensors share a message, on `world` ranks.
 
     `variant` overrides fields of the algorithm, such as `fusion="optimal"` (docs/cli.md).
     """
@@ -360,14 +360,14 @@ def simulate(model: Model | str | Path, cluster: Cluster | str | Path, *, world:
     if batch is not None:
         table = table.with_batch(batch)
     if variant or world is not None:
-        raise ConfigError("simulate: a plan says everything; pass it without world= and variants")
+        raise ConfigError("simulate: a plan determines world and variants; pass it without them")
     return Prediction(_core.predict_plan(table.core, costs.core, algorithm.core, simulation))
 
 
 def compare(model: Model | str | Path, cluster: Cluster | str | Path, *, world: int | None = None,
             algorithms: Iterable[str] | None = None, batch: int | None = None,
             factor_interval: int = 1, inverse_interval: int | None = None) -> Comparison:
-    """Predicts several algorithms, by default all."""
+    """Forecasts several algorithms, by default all."""
     names = _core.compared_algorithms() if algorithms is None else algorithms
     return Comparison(
         simulate(model, cluster, world=world, algorithm=name, batch=batch,

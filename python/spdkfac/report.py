@@ -58,7 +58,7 @@ def report(*results: Result, title: str = "SPD-KFAC report") -> Report:
     if predictions:
         records.append(json.loads(_core.record_of(predictions)))
     if not records:
-        raise ConfigError("report: there is nothing to draw; pass predictions or records")
+        raise ConfigError("report: nothing to draw; pass predictions or records")
     return Report(_draw(records, title), records)
 
 
@@ -66,7 +66,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read ({error}); pass a file of spdkfac bench") from error
+        raise ConfigError(f"{path}: cannot be read ({error}); pass a file that spdkfac bench wrote") from error
     return record
 
 

@@ -48,13 +48,15 @@ void translate(std::exception_ptr exception) {
 
 void bind_errors(py::module_& module) {
   ErrorTypes& types = error_types();
-  types.error = add_error(module, "Error", "What spdkfac raises.", PyExc_RuntimeError);
+  types.error =
+      add_error(module, "Error", "Base class of all errors of spdkfac.", PyExc_RuntimeError);
   const py::tuple config = py::make_tuple(py::handle(types.error), py::handle(PyExc_ValueError));
-  types.config = add_error(module, "ConfigError", "A mistake in options, files or use.", config);
+  types.config = add_error(module, "ConfigError", "A mistake in options, files or usage.", config);
   types.comm = add_error(module, "CommError",
-                         "A process that died, disagrees or does not answer in time.", types.error);
+                         "Another rank died, disagrees or does not answer in time.", types.error);
   types.numerical =
-      add_error(module, "NumericalError", "A matrix that cannot be handled.", types.error);
+      add_error(module, "NumericalError",
+                "A matrix that cannot be inverted, or a loss that diverged.", types.error);
   py::register_exception_translator(translate);
 }
 

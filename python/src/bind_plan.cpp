@@ -37,7 +37,7 @@ py::list algorithms() {
   for (const AlgorithmInfo& info : named_algorithms()) {
     list.append(py::make_tuple(info.name, info.paper_name, info.summary));
   }
-  list.append(py::make_tuple(kAutoAlgorithm, "", "the best of all, by simulation"));
+  list.append(py::make_tuple(kAutoAlgorithm, "", "the K-FAC variant with the fastest forecast"));
   return list;
 }
 

@@ -112,7 +112,7 @@ void bind_communicator(py::module_& module) {
   module.def("c10d_communicator", [](const c10::intrusive_ptr<c10d::ProcessGroup>& group,
                                      const at::Device& device, double timeout) {
     if (!(timeout > 0)) {
-      throw ConfigError(fmt::format("kfac: timeout={}; pass seconds, more than 0", timeout));
+      throw ConfigError(fmt::format("kfac: timeout={}; pass a number of seconds above 0", timeout));
     }
     CommOptions options;
     options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * timeout) + 1);
@@ -156,8 +156,9 @@ void load(Preconditioner& kfac, const at::Tensor& state) {
   try {
     archive.load_from(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes());
   } catch (const c10::Error& error) {
-    throw ConfigError(fmt::format("kfac state: cannot be read ({}); load what state_dict() gave",
-                                  error.what_without_backtrace()));
+    throw ConfigError(
+        fmt::format("kfac state: cannot be read ({}); load a state that state_dict() returned",
+                    error.what_without_backtrace()));
   }
   kfac.load(archive);
 }

@@ -2,7 +2,7 @@
 #include "bindings.h"
 
 PYBIND11_MODULE(_core, module) {
-  module.doc() = "The C++ library; use the package spdkfac, which wraps it.";
+  module.doc() = "Bindings of the C++ library; use the package spdkfac.";
   spdkfac::python::bind_errors(module);
   spdkfac::python::bind_plan(module);
   spdkfac::python::bind_predict(module);

@@ -268,7 +268,8 @@ TEST_F(JsonFile, ThatIsUnreadableIsReported) {
 
 TEST_F(JsonFile, ThatIsEmptyIsReported) {
   const fs::path path = write("a.json", "");
-  EXPECT_EQ(read_message(path), path.string() + ": the file is empty; check that it was written");
+  EXPECT_EQ(read_message(path),
+            path.string() + ": the file is empty; check that it was written completely");
 }
 
 TEST_F(JsonFile, ThatIsTooLargeIsReportedWithoutReadingIt) {
@@ -523,7 +524,7 @@ TEST_F(JsonObjectTest, DoesNotSuggestANameThatSharesNoLetter) {
 
 TEST_F(JsonObjectTest, SaysWhenNoFieldIsKnown) {
   EXPECT_EQ(message_of([&] { layer(R"({"x": 1})").finish(); }),
-            "f.json: layers[3]: unknown field \"x\"; no fields are known here");
+            "f.json: layers[3]: unknown field \"x\"; no fields are allowed here");
 }
 
 TEST_F(JsonObjectTest, EntriesComeInDocumentOrderAndCountAsAskedFor) {

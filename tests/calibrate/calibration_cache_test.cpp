@@ -99,7 +99,7 @@ TEST(CalibrationCache, WhatCannotBeUsedIsAWarning) {
   }
   // A good file, but of another key.
   const std::string warning = read(to_json(some_costs()).dump(), "key");
-  EXPECT_NE(warning.find("was measured for something else"), std::string::npos);
+  EXPECT_NE(warning.find("was measured for another setting"), std::string::npos);
   std::string of_folder;
   EXPECT_EQ(calibrate::read_cache(folder.path(), "key", of_folder), "");
   EXPECT_NE(of_folder.find("measuring again"), std::string::npos);
@@ -110,7 +110,7 @@ TEST(CalibrationCache, AFolderThatCannotBeWrittenIsAWarning) {
   folder.write("file", "");
   std::string warning;
   calibrate::write_cache(folder / "file" / "c.json", "key", some_costs(), warning);
-  EXPECT_NE(warning.find("not kept"), std::string::npos);
+  EXPECT_NE(warning.find("cannot be kept"), std::string::npos);
 }
 
 TEST(CalibrationCache, FolderFollowsTheEnvironment) {

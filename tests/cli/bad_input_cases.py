@@ -85,7 +85,7 @@ SIZE = "an integer from 1 to 1000000000000"
 
 MODEL_CASES = [
     # The text
-    Case("empty", "", "the file is empty; check that it was written"),
+    Case("empty", "", "the file is empty; check that it was written completely"),
     Case("blank", " \n", "line 1, column 1: the text is empty; write one JSON value"),
     Case("truncated", VALID[:100],
          "line 1, column 101: the text ends too early; check that it is complete"),
@@ -204,13 +204,13 @@ CLUSTER_CASES = [
          "collectives.reduce.table: expected at least one point (got none)"),
     Case("table not sorted", put(*TABLE, {"table": [[8, 1], [4, 2]]}),
          "collectives.reduce.table[1][0]: sizes must increase by at least 1 (got 4 after 8); sort "
-         "the points and drop doubles"),
+         "the points and remove duplicates"),
     Case("table with seconds that decrease", put(*TABLE, {"table": [[4, 2], [8, 1]]}),
          "collectives.reduce.table[1][1]: seconds must not decrease (got 1 after 2); smooth the "
          "measurement"),
     Case("table with sizes too close", put(*TABLE, {"table": [[0, 1], [1e-300, 1]]}),
          "collectives.reduce.table[1][0]: sizes must increase by at least 1 (got 1e-300 after 0); "
-         "sort the points and drop doubles"),
+         "sort the points and remove duplicates"),
     Case("point with three values", put(*TABLE, {"table": [[4, 2, 1]]}),
          "collectives.reduce.table[0]: expected a pair [size, seconds] (got 3 values)"),
     Case("point is a number", put(*TABLE, {"table": [4]}),
@@ -222,7 +222,7 @@ CLUSTER_CASES = [
          "inverse.beta: expected a number from 0 to 1 (got 2)"),
     Case("inverse table not sorted", put("inverse", {"kind": "table", "points": [[2, 1], [2, 2]]}),
          "inverse.points[1][0]: sizes must increase by at least 1 (got 2 after 2); sort the "
-         "points and drop doubles"),
+         "points and remove duplicates"),
     Case("rate 0", put("compute", "forward", 0),
          "compute.forward: expected a number from 1 to 1e+24 (got 0)"),
     Case("rate near 0", put("compute", "factor", 1e-308),
@@ -253,8 +253,8 @@ CLUSTER_CASES = [
          'provenance["a b"]: expected a string (got 1)'),
 ]
 
-REMEDY = '; add "compute" to the cluster file, "times" to the model file, or use another batch'
-NO_TIME = "cluster pair: cannot tell the time of layer conv of tiny at batch 2 "
+REMEDY = '; add "compute" to the cluster file or "times" to the model file, or use another batch'
+NO_TIME = "cluster pair: the time of layer conv of tiny at batch 2 is unknown "
 # The file is right in itself; "spdkfac: " stands before these messages.
 MISFIT_CASES = [
     Case("no rates and no totals", drop("compute"),
@@ -303,7 +303,7 @@ PLAN_CASES = [
     Case("factor of no layer", put("factors", 0, "layer", 2),
          "factors[0]: layer 2 does not exist (model tiny has 2 layers)" + FOR_MODEL),
     Case("factor twice", lambda d: d["factors"].append(d["factors"][2]),
-         "factors[4]: factor A of layer 1 is there twice" + AGAIN),
+         "factors[4]: factor A of layer 1 appears twice" + AGAIN),
     Case("factor missing", drop("factors", 0), "factors: factor A of layer 0 is missing" + AGAIN),
     Case("gradient of two owners", put("factors", 1, "owner", 0),
          "factors[1]: layer 0 has owners 1 and 0 but exchanges its gradient; both factors need "
@@ -311,7 +311,7 @@ PLAN_CASES = [
     Case("factors disagree", put("factors", 1, "exchange", "inverse"),
          "factors: those of layer 0 disagree on what is exchanged" + AGAIN, "owner-precondition"),
     Case("factors of a layer apart", lambda d: d["factors"].insert(0, d["factors"].pop()),
-         "factors[3]: both factors of layer 1 must stand together, because its gradient is "
+         "factors[3]: both factors of layer 1 must be neighbours, because its gradient is "
          "exchanged" + AGAIN, "owner-precondition"),
     Case("factors of first-order training",
          put("factors", [{"layer": 9, "which": "A", "dim": 9, "type": "NCT", "owner": None,
@@ -337,9 +337,9 @@ PLAN_CASES = [
     Case("gradient missing", drop("messages", 0),
          "messages: the gradient of layer 1 is missing" + AGAIN, "sgd"),
     Case("tensor twice", put("messages", 0, "layers", [0, 0]),
-         "messages[0]: factor A of layer 0 is there twice" + AGAIN),
+         "messages[0]: factor A of layer 0 appears twice" + AGAIN),
     Case("factors in a step without", put("step", "gradients"),
-         "messages: factor A of layer 0 has no place in this step" + AGAIN),
+         "messages: factor A of layer 0 does not belong to this step" + AGAIN),
     Case("reduce without root", put("messages", 0, "root", None),
          "messages[0]: a reduce needs a root and an all_reduce has none (got reduce, root null); "
          "correct one of them", "owner-reduce"),
@@ -349,12 +349,12 @@ PLAN_CASES = [
     Case("root outside the world", put("messages", 0, "root", 2),
          f"messages[0].root: {RANK} (got 2)", "owner-reduce"),
     Case("reduce to another", put("messages", 0, "root", 0),
-         "messages[0]: factor_a of layer 0 does not travel to where the plan needs it (got reduce "
-         "to 0, not reduce to 1)" + AGAIN, "owner-reduce"),
+         "messages[0]: factor_a of layer 0 is not sent to where the plan needs it (got reduce to "
+         "0, expected reduce to 1)" + AGAIN, "owner-reduce"),
     Case("reduce of what all need",
          both(put("messages", 0, "op", "reduce"), put("messages", 0, "root", 0)),
-         "messages[0]: factor_a of layer 0 does not travel to where the plan needs it (got reduce "
-         "to 0, not all_reduce)" + AGAIN),
+         "messages[0]: factor_a of layer 0 is not sent to where the plan needs it (got reduce to "
+         "0, expected all_reduce)" + AGAIN),
     Case("traces beside a gradient",
          both(put("messages", 6, "kind", "mixed"),
               put("messages", 6, "kinds", ["diagonal_means", "gradient"])),
@@ -374,18 +374,18 @@ PLAN_CASES = [
 
 
 def conflict(first: str, second: str) -> str:
-    return f"flags: {first} and {second} do not go together; drop one of them"
+    return f"flags: {first} and {second} cannot be combined; remove one of them"
 
 
 def sweep(text: str) -> FlagCase:
     return FlagCase(f"sweep {text}", ["simulate", *BUNDLED, "--sweep-world", text],
                     f"flags: --sweep-world {text} is not FIRST..LAST with 1 ≤ FIRST ≤ LAST ≤ "
-                    "16384; write for example --sweep-world 1..1024")
+                    "16384; for example --sweep-world 1..1024")
 
 
 def slow(text: str) -> FlagCase:
     return FlagCase(f"slow {text}", ["simulate", *BUNDLED, "--slow", text],
-                    f"flags: --slow {text} is not RANK:FACTOR with 0 < FACTOR < 1000000; write for "
+                    f"flags: --slow {text} is not RANK:FACTOR with 0 < FACTOR < 1000000; for "
                     "example --slow 3:1.5")
 
 
@@ -444,7 +444,7 @@ FLAG_CASES = [
              conflict("--sweep-world", "--trace")),
     FlagCase("plan of two models",
              ["simulate", *BUNDLED, "--model", "resnet152", "--plan", "p.json"],
-             "flags: --plan goes with one model (got 2); name one"),
+             "flags: --plan needs one model (got 2); name one"),
     FlagCase("trace of two algorithms",
              ["simulate", *BUNDLED, "--algorithm", "sgd", "--algorithm", "auto", "--trace",
               "t.json"],
@@ -454,10 +454,10 @@ FLAG_CASES = [
              ["plan", *BUNDLED, "--algorithm", "sgd", "--algorithm", "auto"],
              "flags: plan makes one plan (got 1 models and 2 algorithms); name one of each"),
     FlagCase("advice on two models", ["advise", *BUNDLED, "--model", "resnet152"],
-             "flags: advise judges one plan (got 2 models and 1 algorithms); name one of each"),
+             "flags: advise examines one plan (got 2 models and 1 algorithms); name one of each"),
     FlagCase("advice on two algorithms",
              ["advise", *BUNDLED, "--algorithm", "auto", "--algorithm", "spd-kfac"],
-             "flags: advise judges one plan (got 1 models and 2 algorithms); name one of each"),
+             "flags: advise examines one plan (got 1 models and 2 algorithms); name one of each"),
     FlagCase("advice on no model", ["advise", "--cluster", "paper-64x2080ti"],
              "flags: no model is given; use --model NAME or --model-file FILE ('spdkfac models' "
              "lists names)"),
@@ -465,22 +465,22 @@ FLAG_CASES = [
              "flags: no cluster is given; use --cluster NAME or --cluster-file FILE ('spdkfac "
              "clusters' lists names)"),
     FlagCase("advice on sgd", ["advise", *BUNDLED, "--algorithm", "sgd"],
-             "flags: advise is about K-FAC (got algorithm=sgd, factor_schedule=none); choose a "
+             "flags: advise needs K-FAC (got algorithm=sgd, factor_schedule=none); choose a "
              "K-FAC algorithm, or auto"),
     FlagCase("advice on no factors",
              ["advise", *BUNDLED, "--algorithm", "d-kfac", "--factor-schedule", "none"],
-             "flags: advise is about K-FAC (got algorithm=d-kfac, factor_schedule=none); choose a "
+             "flags: advise needs K-FAC (got algorithm=d-kfac, factor_schedule=none); choose a "
              "K-FAC algorithm, or auto"),
     FlagCase("advice on auto and a variant", ["advise", *BUNDLED, "--fusion", "optimal"],
-             "flags: algorithm=auto chooses the variants itself; drop the other variant flags, or "
-             "name the algorithm that they vary"),
+             "flags: algorithm=auto chooses the variants itself; remove the other variant flags, "
+             "or name the algorithm that they modify"),
     FlagCase("auto and a variant", ["plan", *BUNDLED, "--algorithm", "auto", "--owners", "2"],
-             "flags: algorithm=auto chooses the variants itself; drop the other variant flags, or "
-             "name the algorithm that they vary"),
+             "flags: algorithm=auto chooses the variants itself; remove the other variant flags, "
+             "or name the algorithm that they modify"),
     FlagCase("schedule without factors",
              ["plan", *BUNDLED, "--algorithm", "sgd", "--factor-schedule", "bulk"],
              "flags: algorithm=sgd has no factors to schedule as bulk; choose a K-FAC algorithm, "
-             "or drop --factor-schedule"),
+             "or remove --factor-schedule"),
     FlagCase("placement without factors",
              ["plan", *BUNDLED, "--algorithm", "sgd", "--placement", "lpt"],
              "options: placement=lpt makes no sense with factor_schedule=none; first-order "
@@ -506,8 +506,8 @@ FLAG_CASES = [
              "placement=balanced, or drop balance_by"),
     FlagCase("intervals do not fit",
              ["plan", *BUNDLED, "--factor-interval", "4", "--inverse-interval", "6"],
-             "options: inverse_interval=6 is not a multiple of factor_interval=4; inverses are "
-             "refreshed from fresh factors, choose a multiple"),
+             "options: inverse_interval=6 is not a multiple of factor_interval=4; new inverses "
+             "are made from new factors, choose a multiple"),
     FlagCase("jitter is no number", ["simulate", *BUNDLED, "--jitter", "nan"],
              "simulate: jitter=nan is out of range; use 0 to below 1"),
     sweep("4"), sweep("0..4"), sweep("8..4"), sweep("1..x"), sweep("1..16385"),

@@ -140,7 +140,7 @@ class BadInputTest(unittest.TestCase):
 
     def test_data_that_is_not_there(self) -> None:
         message = ("data: nowhere has no folders models and clusters (from SPDKFAC_DATA); install "
-                   "spdkfac with its data, or set SPDKFAC_DATA to the source's data folder")
+                   "spdkfac with its data, or set SPDKFAC_DATA to the data folder of the sources")
         for arguments in (["models"], ["clusters"], ["simulate", *BUNDLED]):
             with self.subTest(arguments=arguments):
                 self.assert_mistake(arguments, message, SPDKFAC_DATA="nowhere")

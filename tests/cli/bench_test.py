@@ -129,12 +129,12 @@ class SimulatedTest(BenchTestCase):
             self.assertLess(abs(model["a_elements"] / model["paper"]["a_elements"] - 1), 0.001)
 
     def test_mistakes_are_told(self) -> None:
-        self.assert_mistake(["iteration"], "there is one rank; start the program by mpirun")
-        self.assert_mistake(["comm"], "there is one rank; start the program by mpirun")
+        self.assert_mistake(["iteration"], "needs several ranks; start the program with mpirun")
+        self.assert_mistake(["comm"], "needs several ranks; start the program with mpirun")
         self.assert_mistake(["iteration", "--world", "4"], "--world needs --simulate")
         self.assert_mistake(["iteration", "--simulate", "--steps", "3"],
-                            "--steps and --simulate do not go together")
-        self.assert_mistake(["memory", "--simulate"], "drop --simulate")
+                            "--steps and --simulate cannot be combined")
+        self.assert_mistake(["memory", "--simulate"], "remove --simulate")
         self.assert_mistake(["iteration", "--simulate", "--model", "alexnet"], "alexnet")
         self.assert_mistake(["iteration", "--simulate", "--algorithm", "magic"], "magic")
         self.assert_mistake(["ablation", "--simulate", "--cluster", "moon"], "moon")

@@ -16,11 +16,11 @@ HELP = "; see spdkfac train --help"
 ALGORITHMS = ("auto, sgd, kfac, d-kfac, mpd-kfac, spd-kfac, pipe, lbp, naive, lw-none, lw-threshold, "
               "sp-otf, optimal-fusion, owner-reduce, owner-precondition, owner-blocks")
 INSTALL = "apt-get install dataset-fashion-mnist, or pass --data-dir"
-CIFAR = "--data-dir must hold the files of cifar-10-binary.tar.gz"
+CIFAR = "--data-dir must contain the files of cifar-10-binary.tar.gz"
 
 
 def conflict(first: str, second: str) -> str:
-    return f"flags: {first} and {second} do not go together; drop one of them"
+    return f"flags: {first} and {second} cannot be combined; remove one of them"
 
 
 def range_of(flag: str, value: str, low: str, high: str) -> tuple[list[str], str]:
@@ -40,10 +40,10 @@ CASES: list[tuple[list[str], str]] = [
     (["--model", "cnn"], f'model: unknown name "cnn"; choose one of {MODELS}'),
     (["--algorithm", "kfca"], f'algorithm: unknown name "kfca"; choose one of {ALGORITHMS}'),
     (["--algorithm", "auto", "--fusion", "none"],
-     "flags: algorithm=auto chooses the variants itself; drop the other variant flags, or name the "
-     "algorithm that they vary"),
+     "flags: algorithm=auto chooses the variants itself; remove the other variant flags, or name "
+     "the algorithm that they modify"),
     (["--backend", "nccl"],
-     "flags: --backend nccl needs several ranks; start the program by mpirun"),
+     "flags: --backend nccl needs several ranks; start the program with mpirun"),
     with_sgd("--damping", "0.1"), with_sgd("--damping-mode", "pi"),
     with_sgd("--running-average", "0.9"), with_sgd("--identity-start"),
     with_sgd("--convention", "kfc"), with_sgd("--kl-clip", "0"), with_sgd("--factor-interval", "1"),
@@ -56,7 +56,7 @@ CASES: list[tuple[list[str], str]] = [
      conflict("--data cifar10", "--synthetic-examples")),
     (["--data", "synthetic", "--data-dir", "."], conflict("--data synthetic", "--data-dir")),
     (["--data", "cifar10"],
-     "flags: --data cifar10 needs --data-dir; it must hold the files of cifar-10-binary.tar.gz"),
+     "flags: --data cifar10 needs --data-dir, a folder with the files of cifar-10-binary.tar.gz"),
     without_folder("--resume"), without_folder("--keep", "2"),
     without_folder("--checkpoint-every", "2"),
     range_of("--batch", "0", "1", "1000000"), range_of("--epochs", "0", "1", "1000000"),
@@ -76,7 +76,7 @@ CASES: list[tuple[list[str], str]] = [
      "flags: --input 28x28: expected channels x height x width, each from 1 to 65536; for example "
      "3x224x224"),
     (["--data", "synthetic", "--synthetic-examples", "10", "--batch", "16"],
-     "train: --batch 16 is more than the 10 examples of the training split; lower it"),
+     "train: --batch 16 exceeds the 10 examples of the training split; lower it"),
     (["--data-dir", "nowhere"],
      "nowhere/train-images-idx3-ubyte.gz: cannot be opened (No such file or directory); " + INSTALL),
     (["--data", "cifar10", "--data-dir", "nowhere"],
@@ -121,8 +121,8 @@ class FlagsTest(TrainTestCase):
         path = self.folder / "train-labels-idx1-ubyte.gz"
         path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes())[:-1]))
         self.assert_mistake(["--data-dir", "."],
-                            "./train-labels-idx1-ubyte.gz: has 39 bytes behind its header (its "
-                            f"header says 40); {INSTALL}")
+                            f"./train-labels-idx1-ubyte.gz: has 39 bytes after its header, which "
+                            f"announces 40; {INSTALL}")
 
     def test_a_gpu_that_is_not_there_is_named(self) -> None:
         done = self.run_program(*TINY, "--device", "cuda", "--max-steps", "1")

@@ -67,7 +67,7 @@ class ResumeTest(TrainTestCase):
         (self.folder / "run").mkdir()
         (self.folder / "run/.spdkfac-1-0.tmp").write_text("half", encoding="utf-8")
         summary = self.train("--max-steps", "2", *SAVE, "--resume")
-        self.assertIn("no checkpoint in run, starting from the beginning\n", summary["stderr"])
+        self.assertIn("no checkpoint in run; starting from the beginning\n", summary["stderr"])
         self.assertEqual(self.checkpoints(), ["step-00000002.ckpt"])
 
     def test_a_finished_run_ends_at_once(self) -> None:
@@ -89,8 +89,8 @@ class ResumeTest(TrainTestCase):
                 path.write_bytes({"flip": content, "cut": content[:-9], "empty": b""}[damage])
                 rest = self.train("--max-steps", "20", *SAVE, "--resume")
                 self.assertIn(f"spdkfac: warning: run/{NEWEST}: cannot be read (", rest["stderr"])
-                self.assertIn(f"; it is now {NEWEST}.damaged, and the checkpoint before it is "
-                              "used\n", rest["stderr"])
+                self.assertIn(f"; renamed it to {NEWEST}.damaged and using the previous "
+                              "checkpoint\n", rest["stderr"])
                 self.assertIn("continuing from run/step-00000012.ckpt after 12 steps\n",
                               rest["stderr"])
                 self.assertEqual(rest["parameters_sha256"], whole["parameters_sha256"])
@@ -101,7 +101,7 @@ class ResumeTest(TrainTestCase):
         done = self.run_program(*TINY, *SAVE, "--resume")
         self.assertEqual(done.returncode, 2)
         self.assertIn("spdkfac: run: none of its 1 checkpoints can be read; pass another "
-                      "--checkpoint-dir to begin again\n", done.stderr)
+                      "--checkpoint-dir to start again\n", done.stderr)
 
     def test_other_options_than_the_checkpoint_are_named(self) -> None:
         self.train("--epochs", "1", *SAVE)
@@ -123,14 +123,15 @@ class ResumeTest(TrainTestCase):
                 self.assertEqual((done.returncode, done.stdout), (2, ""))
                 self.assertEqual(done.stderr.splitlines()[-1],
                                  "spdkfac: run/step-00000010.ckpt: was made with other options: "
-                                 f"{difference}; use the same, or another --checkpoint-dir")
+                                 f"{difference}; use the same options, or another --checkpoint-dir")
 
     def test_a_folder_with_checkpoints_needs_resume(self) -> None:
         self.train("--epochs", "1", *SAVE)
         done = self.run_program(*TINY, *SAVE)
         self.assertEqual(done.returncode, 2)
         self.assertEqual(done.stderr,
-                         "spdkfac: run: holds checkpoints of an earlier run (step-00000010.ckpt); "
+                         "spdkfac: run: contains checkpoints of an earlier run "
+                         "(step-00000010.ckpt); "
                          "pass --resume to continue it, or another --checkpoint-dir\n")
 
 
@@ -150,7 +151,7 @@ class SignalTest(TrainTestCase):
                 step = self.metrics("m")[-1]["step"]
                 self.assertEqual(stdout.splitlines()[-1],
                                  f"stopped by {number.name} after {step} of 1000000 steps; to "
-                                 "continue, give the same command with --resume")
+                                 "continue, repeat the command with --resume")
                 self.assertEqual(self.checkpoints()[-1], f"step-{step:08}.ckpt")
                 end = str(step + 7)
                 rest = self.train(*KFAC, *SAVE, "--resume", "--max-steps", end)
@@ -163,7 +164,7 @@ class SignalTest(TrainTestCase):
         self.wait_for(lambda: metrics.exists() and metrics.stat().st_size > 0, process)
         stdout, _ = self.end(process, signal.SIGINT)
         self.assertEqual(process.returncode, 130)
-        self.assertIn("nothing was saved, for lack of --checkpoint-dir", stdout)
+        self.assertIn("nothing was saved because there is no --checkpoint-dir", stdout)
 
     def test_a_second_signal_ends_at_once(self) -> None:
         # One step takes seconds.

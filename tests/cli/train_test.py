@@ -77,7 +77,7 @@ class TrainTest(TrainTestCase):
         self.assertRegex(lines[0], r"^cnn28, \d+ parameters, 100\.0 % of them in 4 layers with "
                                    r"K-FAC; synthetic, 80 \+ 16 images of 1x28x28$")
         self.assertEqual(lines[1],
-                         "kfac over sgd, batch 8, 20 steps (10 an epoch), on cpu with 1 thread")
+                         "kfac over sgd, batch 8, 20 steps (10 per epoch), on cpu with 1 thread")
         self.assertEqual(len(lines), 2 + 2 + 2, done.stdout)
         self.assertEqual({len(line) for line in lines[2:]}, {len(lines[2])})
 
@@ -90,7 +90,7 @@ class TrainTest(TrainTestCase):
                       if line["kind"] == "eval"]
         self.assertGreaterEqual(accuracies[-1], 0.2)
         self.assertTrue(all(accuracy < 0.2 for accuracy in accuracies[:-1]))
-        self.assertIn("reached after", summary["stderr"])
+        self.assertIn("reached an accuracy of", summary["stderr"])
 
     def test_files_of_the_idx_format_are_read(self) -> None:
         write_idx(self.folder)

@@ -12,7 +12,7 @@ namespace {
 
 using support::TemporaryFolder;
 
-const std::string kCifarAdvice = "; --data-dir must hold the files of cifar-10-binary.tar.gz";
+const std::string kCifarAdvice = "; --data-dir must contain the files of cifar-10-binary.tar.gz";
 
 // Red pixels have the value of the label, green ones 100, blue ones 200.
 std::string record(char label) {
@@ -56,8 +56,8 @@ TEST(Cifar10, DamagedFilesAreNamed) {
   };
   for (const Damage& damage :
        {Damage{"", "the file is empty"},
-        Damage{record(1) + record(2).substr(1), "has 6145 bytes, which is no multiple of 3073"},
-        Damage{record(1) + record(2) + "x", "has 6147 bytes, which is no multiple of 3073"},
+        Damage{record(1) + record(2).substr(1), "has 6145 bytes, which is not a multiple of 3073"},
+        Damage{record(1) + record(2) + "x", "has 6147 bytes, which is not a multiple of 3073"},
         Damage{record(1) + record(10), "label 10 of image 1 is out of range (0 to 9)"},
         Damage{record(1), "has 1 images, but data_batch_1.bin has 2"}}) {
     TemporaryFolder folder;

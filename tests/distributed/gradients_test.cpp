@@ -104,7 +104,7 @@ TEST(Gradients, StepsThatExchangeThemAreNotRecorded) {
   RankNet model = seeded_net(at::kDouble);
   Preconditioner kfac(*model, {}, distribution_of({}, world()));
   expect_config_error([&] { GraphSteps(kfac, [] {}); },
-                      fmt::format("steps of {} ranks cannot be recorded", world()->size()));
+                      fmt::format("steps of {} ranks cannot run as CUDA graphs", world()->size()));
 }
 
 }  // namespace

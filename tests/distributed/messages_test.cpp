@@ -203,8 +203,8 @@ TEST(Messages, ALayerCalledMoreOftenThanInTheFirstStepIsAnError) {
     FAIL() << "no error";
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(),
-                 "kfac: layer first was called 2 times in a step and 1 times in the first one; "
-                 "with several ranks its factors have left by then: call it equally often in each "
+                 "kfac: layer first was called 2 times in this step, but 1 times in the first one; "
+                 "on several ranks its factor has already been sent: call it equally often in each "
                  "step");
   }
   kfac.discard();

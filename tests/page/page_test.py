@@ -229,10 +229,10 @@ class WordsTest(PageTest):
     def test_what_samples_cannot_tell_is_no_difference(self) -> None:
         page = self.iteration(self.timed("d-kfac", 1.0, 1.1, 1.2, 1.0, alike=["SPD-KFAC"]),
                               self.timed("spd-kfac", 0.9, 1.0, 1.05, 1.2, alike=["D-KFAC"]))
-        self.assert_says(page, "SPD-KFAC against D-KFAC (SP1): no difference that the "
-                               "samples show (1.10 ×).")
+        self.assert_says(page, "SPD-KFAC against D-KFAC (SP1): the difference is not significant "
+                               "(1.10 ×).")
         self.assert_says(page, "Fastest second-order algorithm: SPD-KFAC with 1.00 s (measured); "
-                               "no difference to D-KFAC that the samples show.")
+                               "the difference to D-KFAC is not significant.")
         # Replayed the other way round, but what was measured does not differ.
         self.assert_says(page, "Replays have the order of the algorithms as measured.")
 

@@ -155,7 +155,7 @@ def test_parameters_are_those_of_the_first_process(two: Results) -> None:
 
 @pytest.mark.parametrize(("case", "message"), [
     ("clip", "call synchronize() first"),
-    ("interval", "inverse_interval=3 is no multiple of factor_interval=2"),
+    ("interval", "inverse_interval=3 is not a multiple of factor_interval=2"),
     ("world", "is for 64 ranks, this run has 2; pass its for_world(2)"),
 ])
 def test_mistakes_are_named(two: Results, case: str, message: str) -> None:

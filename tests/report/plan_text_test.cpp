@@ -40,7 +40,7 @@ TEST(PlanText, NamesOwnersTheirWorkAndTheirFactors) {
   const Plan plan = make_plan(two_layers(), lab(2), 2, preset("spd-kfac"));
   // Four factors of 0.5 s on two workers: A0, A1 on rank 0 and G0, G1 on rank 1, one second each.
   const std::string text = report::plan_text(plan, two_layers(), lab(2), false);
-  EXPECT_THAT(text, HasSubstr("4 owned by 2 of 2 workers; owners send inverses"));
+  EXPECT_THAT(text, HasSubstr("4 owned by 2 of 2 ranks; owners send inverses"));
   EXPECT_THAT(text, ::testing::ContainsRegex("0 +1000.0 .*A0\\(2\\) A1\\(2\\)"));
   EXPECT_THAT(text, ::testing::ContainsRegex("1 +1000.0 .*G0\\(2\\) G1\\(2\\)"));
   EXPECT_THAT(text, HasSubstr(plan.digest()));
@@ -50,7 +50,7 @@ TEST(PlanSummary, HasNumbersAndNoNames) {
   const Plan plan = make_plan(two_layers(), lab(2), 2, preset("spd-kfac"));
   const std::string text = report::plan_summary(plan, two_layers(), lab(2));
   EXPECT_THAT(text, HasSubstr(plan.digest()));
-  EXPECT_THAT(text, HasSubstr("factors: 4\n  4 owned by 2 of 2 workers; owners send inverses\n"));
+  EXPECT_THAT(text, HasSubstr("factors: 4\n  4 owned by 2 of 2 ranks; owners send inverses\n"));
   EXPECT_THAT(text, Not(HasSubstr("A0")));
 }
 
@@ -68,7 +68,7 @@ TEST(PlanText, SaysThatNothingTravelsOnOneWorker) {
   const Plan plan = make_plan(two_layers(), lab(1), 1, preset("kfac"));
   const std::string text = report::plan_text(plan, two_layers(), lab(1), false);
   EXPECT_THAT(text, HasSubstr("messages: none"));
-  EXPECT_THAT(text, HasSubstr("every worker inverts 4: 2000.0 ms"));
+  EXPECT_THAT(text, HasSubstr("every rank inverts 4: 2000.0 ms"));
 }
 
 TEST(PlanText, SummarisesManyOwners) {

@@ -75,7 +75,7 @@ TEST(Prediction, CsvHasOneLineForEach) {
 
 TEST(Prediction, DescriptionShowsPartsTrafficAndLoads) {
   const std::string text = report::describe(prediction("spd-kfac", 1));
-  EXPECT_THAT(text, HasSubstr("tiny, batch 2, on 4 workers of lab\n"));
+  EXPECT_THAT(text, HasSubstr("tiny, batch 2, on 4 ranks of lab\n"));
   EXPECT_THAT(text, ::testing::ContainsRegex("FF&BP +750.0 +75.0 "));
   EXPECT_THAT(text, HasSubstr("sends 3.0 MB"));
   EXPECT_THAT(text, HasSubstr("10.0 to 20.0 ms"));

@@ -120,7 +120,7 @@ TEST(RunsText, OfEachExperimentShowsItsParts) {
   EXPECT_THAT(report::runs_text(report::RunTable::kAblation, runs), HasSubstr("speed-up"));
   EXPECT_THAT(report::runs_text(report::RunTable::kScaling, runs),
               HasSubstr("1000.0/1100.0/800.0"));
-  EXPECT_EQ(report::runs_text(report::RunTable::kIteration, {}), "nothing was run\n");
+  EXPECT_EQ(report::runs_text(report::RunTable::kIteration, {}), "no runs\n");
 }
 
 TEST(Record, BeginsWithWhoMadeIt) {

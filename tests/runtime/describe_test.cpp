@@ -98,7 +98,7 @@ TEST(Describe, RefusesWhatATableCannotHold) {
       [&] {
         describe("g", *grouped, [&](at::Tensor x) { return grouped(x); }, 1, {4, 5, 5});
       },
-      "has 2 groups; layer tables cannot hold grouped convolutions yet");
+      "has 2 groups; layer tables do not support grouped convolutions yet");
   nn::Sequential unused(nn::Linear(2, 2), nn::Linear(2, 2));
   expect_config_error(
       [&] {

@@ -403,7 +403,7 @@ TEST(Preconditioner, RefusesOptionsAndCallsThatMakeNoSense) {
   expect_config_error(with({.patch_memory = Bytes(10)}),
                       "kfac: patch_memory=10; pass at least 1 MiB");
   nn::Sequential no_layers(nn::ReLU{});
-  expect_config_error([&] { Preconditioner kfac(*no_layers); }, "no Conv2d and no Linear layer");
+  expect_config_error([&] { Preconditioner kfac(*no_layers); }, "no Conv2d or Linear layer");
   Preconditioner kfac(*layer);
   expect_config_error([&] { kfac.step(); }, "kl_clip needs the learning rate");
   expect_config_error([&] { kfac.step(-1); }, "step(-1); pass the optimizer's learning rate");

@@ -66,8 +66,7 @@ TEST(CheckpointFolder, EveryChangedByteIsFound) {
     std::string bad = good;
     bad[i] = static_cast<char>(bad[i] ^ 1);
     temporary.write(name, bad);
-    EXPECT_EQ(error_of(folder, name),
-              name + ": cannot be read (its checksum does not match its content)")
+    EXPECT_EQ(error_of(folder, name), name + ": cannot be read (its checksum does not match)")
         << "byte " << i;
     temporary.write(name, good.substr(0, i));
     EXPECT_THAT(error_of(folder, name), testing::HasSubstr("cannot be read")) << "length " << i;
@@ -92,7 +91,7 @@ TEST(CheckpointFolder, ASecondRunIsTurnedAway) {
   std::optional<CheckpointFolder> first(std::in_place, temporary.path(), 1);
   EXPECT_EQ(support::config_error([&] { CheckpointFolder(temporary.path(), 1); }),
             temporary.path().string() +
-                ": another run is using this folder; wait for its end, or pass another "
+                ": another run is using this folder; wait until it ends, or pass another "
                 "--checkpoint-dir");
   first.reset();
   EXPECT_NO_THROW(CheckpointFolder(temporary.path(), 1));
@@ -103,8 +102,9 @@ TEST(CheckpointFolder, APathThatIsAFileIsAMistake) {
   temporary.write("file", "x");
   const std::string remedy = "; pass another --checkpoint-dir";
   for (const char* name : {"file", "file/below"}) {
-    EXPECT_EQ(support::config_error([&] { CheckpointFolder(temporary / name, 1); }),
-              (temporary / name).string() + ": cannot be made a folder (Not a directory)" + remedy);
+    EXPECT_EQ(
+        support::config_error([&] { CheckpointFolder(temporary / name, 1); }),
+        (temporary / name).string() + ": the folder cannot be created (Not a directory)" + remedy);
   }
 }
 

@@ -65,8 +65,8 @@ def speed_up_text(found: SpeedUp, name: str) -> str:
     more = ", forecast" if found.forecast else ""
     more += f"; the paper has {times(found.paper)}" if found.paper else ""
     if not found.differs:
-        return (f"{found.run.label} against {found.over.label} ({name}{more}): no difference that "
-                f"the samples show ({times(found.factor)}).")
+        return (f"{found.run.label} against {found.over.label} ({name}{more}): the difference "
+                f"is not significant ({times(found.factor)}).")
     return (f"{found.run.label} is {times(found.factor)} as fast as {found.over.label} "
             f"({name}{more}).")
 
@@ -97,7 +97,7 @@ def fastest_text(runs: list[Run], real: str) -> str | None:
     text = f"Fastest second-order algorithm: {best.label} with {duration(timing.seconds)} ({kind})"
     if ties:
         names = and_list(run.label for run in ties)
-        text += f"; no difference to {names} that the samples show"
+        text += f"; the difference to {names} is not significant"
     return text + "."
 
 

@@ -34,7 +34,7 @@ PAGE = """<!doctype html>
 <nav aria-label="Sections">
 <div class="brand">{title}</div>
 <ul>{links}</ul>
-<button id="theme" type="button" title="Light, dark, or as the system has it">Theme: auto</button>
+<button id="theme" type="button" title="Light, dark, or the system setting">Theme: auto</button>
 </nav>
 <main>
 <header class="top"><h1>{title}</h1><p>{about}</p></header>

@@ -13,7 +13,7 @@ from .palette import CATEGORIES
 MODE_MEANS = {
     "simulated": "from a cost model alone",
     "measured": "real ranks",
-    "emulated": "one real rank of a larger world; its peers and link are pretended",
+    "emulated": "one real rank of a larger world; its peers and link are emulated",
 }
 
 

@@ -25,7 +25,7 @@ CATEGORIES: dict[str, tuple[str, str]] = {
 MEMORY_PARTS: dict[str, tuple[str, str]] = {
     "factors": ("factors", GREEN), "inverses": ("inverses", BLUE), "buffers": ("buffers", GREY)}
 SIDES: dict[str, tuple[str, str]] = {
-    "a": ("A, of a layer's inputs", BLUE), "g": ("G, of a layer's gradients", VERMILION)}
+    "a": ("A, from a layer's inputs", BLUE), "g": ("G, from a layer's gradients", VERMILION)}
 
 KNOWN: dict[str, str] = {
     "sgd": GREY, "s-sgd": GREY,

@@ -50,7 +50,7 @@ def tiles(record: Record, runs: list[Run]) -> str:
             pieces.append(tile(times(up.factor) if up.differs else "no difference",
                                f"as fast as {up.over.label} ({name})" if up.differs
                                else f"to {up.over.label} ({name})",
-                               more if up.differs else "that the samples show"))
+                               more if up.differs else "within the noise of the samples"))
     hidden = hiding(run)
     if hidden:
         pieces.append(tile(percent(hidden.hidden_share), "of factor communication hidden",

@@ -24,7 +24,7 @@ fs::path data_folder() {
       !fs::is_directory(folder / "clusters", ignored)) {
     throw ConfigError(
         fmt::format("data: {} has no folders models and clusters{}; install spdkfac with its data, "
-                    "or set SPDKFAC_DATA to the source's data folder",
+                    "or set SPDKFAC_DATA to the data folder of the sources",
                     folder.string(), override != nullptr ? " (from SPDKFAC_DATA)" : ""));
   }
   return folder;

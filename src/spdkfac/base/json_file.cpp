@@ -109,7 +109,8 @@ Json read_json_file(const fs::path& path) {
     if (text.size() > kMaxFileBytes) fail_too_large(path);
   }
   if (text.empty()) {
-    throw ConfigError(fmt::format("{}: the file is empty; check that it was written", where));
+    throw ConfigError(
+        fmt::format("{}: the file is empty; check that it was written completely", where));
   }
   return parse_json(text, where);
 }

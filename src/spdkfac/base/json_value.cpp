@@ -65,7 +65,7 @@ std::string advice_for_unknown(const std::string& key, const std::set<std::strin
     }
   }
   if (closest != nullptr) return fmt::format("did you mean {}?", json_text::quote(*closest));
-  if (known.empty()) return "no fields are known here";
+  if (known.empty()) return "no fields are allowed here";
   return fmt::format("known fields are {}", fmt::join(known, ", "));
 }
 

@@ -157,7 +157,7 @@ std::vector<PrecisionErrors> bench_accuracy(const AccuracyOptions& options,
 std::string to_text(const AccuracyOptions& options, const std::vector<PrecisionErrors>& result) {
   report::Table table({{"precision", report::Table::Align::kLeft},
                        {"error"},
-                       {"largest of a layer"},
+                       {"largest in a layer"},
                        {"layer", report::Table::Align::kLeft}});
   for (const PrecisionErrors& errors : result) {
     table.add_row({name_of(precision_names(), errors.precision),
@@ -165,8 +165,8 @@ std::string to_text(const AccuracyOptions& options, const std::vector<PrecisionE
                    fmt::format("{:.1e}", errors.worst().relative()), errors.worst().name});
   }
   return fmt::format(
-      "{} on Fashion-MNIST, {} steps of {} examples on {}; preconditioned gradients of one more, "
-      "relative to double precision with the same factors\n{}",
+      "{} on Fashion-MNIST, {} steps of {} examples on {}; error of the preconditioned gradients "
+      "of one more step, relative to double precision with the same factors\n{}",
       options.model, options.steps, options.batch, options.device, table.text());
 }
 

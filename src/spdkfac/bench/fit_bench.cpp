@@ -181,7 +181,7 @@ std::optional<report::CostCurves> measure_fits(const FitBenchOptions& options,
   rank_options.timeout_seconds = kLongestWaitSeconds;
   const train::Ranks ranks(rank_options, device);
   if (ranks.alone() && !options.inverse) {
-    throw ConfigError("bench comm: there is one rank; start the program by mpirun -n P");
+    throw ConfigError("bench comm: needs several ranks; start the program with mpirun -n P");
   }
   calibrate::CalibrationOptions calibration_options = calibrate::full_calibration(device);
   calibration_options.repetitions = options.repetitions;
@@ -201,7 +201,7 @@ std::optional<report::CostCurves> measure_fits(const FitBenchOptions& options,
   report::CostCurves result = curves_of(options, calibration);
   result.head = head_of(options);
   result.head.mode = report::RecordMode::kMeasured;
-  result.head.device = fmt::format("{}, {} ranks, {} threads a rank", calibration.machine.device,
+  result.head.device = fmt::format("{}, {} ranks, {} threads per rank", calibration.machine.device,
                                    ranks.size(), calibration.machine.threads);
   return result;
 }

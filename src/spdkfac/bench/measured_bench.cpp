@@ -256,7 +256,7 @@ RunBenchResult measure_runs(const Experiment& all, const MeasuredBenchOptions& o
   ranks.require_same("the options", result.head.options.dump());
   const Setup setup = make_setup(ranks, device, options, result.head);
   const calibrate::Machine machine = calibrate::find_machine(*ranks.communicator(), device);
-  result.head.device = fmt::format("{}, {} thread{} a rank", machine.device, machine.threads,
+  result.head.device = fmt::format("{}, {} thread{} per rank", machine.device, machine.threads,
                                    machine.threads == 1 ? "" : "s");
   for (const BenchSetting& setting : options.settings) {
     measure_model(experiment, setting, setup, options.progress, result);

@@ -56,9 +56,9 @@ Setup emulated_setup(const train::Ranks& ranks, at::Device device,
   head.mode = report::RecordMode::kEmulated;
   head.cluster = costs.name;
   head.note = fmt::format(
-      "Emulated: one process does the work of one of {} ranks, for each plan of the one that "
-      "computes longest. The others are taken to hold the same factors and to be as far as it is; "
-      "messages take the time that the cluster's cost model gives.",
+      "Emulated: one process does the work of one of {} ranks, for each plan the one that computes "
+      "longest. The other ranks are assumed to hold the same factors and to make the same "
+      "progress; messages take the time that the cluster's cost model gives.",
       world);
   return {ranks, device, costs, options.ranks.profile_steps, [costs, world, device] {
             return make_emulated_link(
@@ -82,8 +82,8 @@ Setup make_setup(const train::Ranks& ranks, at::Device device, const MeasuredBen
         head.experiment));
   }
   if (!ranks.alone() && emulated) {
-    throw ConfigError(fmt::format("bench {}: --emulate is for one process; start it without mpirun",
-                                  head.experiment));
+    throw ConfigError(fmt::format(
+        "bench {}: --emulate needs a single process; start it without mpirun", head.experiment));
   }
   return emulated ? emulated_setup(ranks, device, options, head)
                   : real_setup(ranks, device, options.ranks, head);

@@ -36,8 +36,8 @@ std::string methods_text(const std::vector<kfac::MeasuredMethod>& methods) {
 
 std::string to_text(const StepBenchOptions& options, const StepBenchResult& result) {
   std::string text = fmt::format(
-      "{}{}; {} steps of each, interleaved, after {} to warm up; "
-      "factors every {}, inverses every {} steps\n",
+      "{}{}; {} steps of each in turn, after {} warm-up steps; factors every {}, inverses every {} "
+      "steps\n",
       to_text(options.setting),
       options.setting.device == "cpu" ? fmt::format(" ({} threads)", at::get_num_threads())
                                       : fmt::format(" ({})", precision_name(options.precision)),
@@ -53,8 +53,10 @@ std::string to_text(const StepBenchOptions& options, const StepBenchResult& resu
          fmt::format("{:.2f} to {:.2f}", spread.low * kMilliseconds, spread.high * kMilliseconds),
          fmt::format("{:.3f}", spread.median / base)});
   }
-  report::Table parts(
-      {{"part of a traced step", report::Table::Align::kLeft}, {"ms"}, {"calls alone ms"}, {"x"}});
+  report::Table parts({{"part of a traced step", report::Table::Align::kLeft},
+                       {"ms"},
+                       {"library calls ms"},
+                       {"x"}});
   for (const auto& [name, milliseconds] : result.parts) {
     std::vector<std::string> row = {name, fmt::format("{:.2f}", milliseconds), "", ""};
     for (const auto& [call, calls] : result.calls_alone) {
@@ -70,9 +72,8 @@ std::string to_text(const StepBenchOptions& options, const StepBenchResult& resu
     const auto megabytes = [](std::int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
     const Bytes held = result.memory.factors + result.memory.inverses + result.memory.buffers;
     text += fmt::format(
-        "peak memory: sgd {:.0f} MB, kfac {:.0f} MB, {:.2f} x the {:.0f} MB of factors, inverses "
-        "and "
-        "buffers more\n",
+        "peak memory: sgd {:.0f} MB, kfac {:.0f} MB; the difference is {:.2f} x the {:.0f} MB of "
+        "factors, inverses and buffers\n",
         megabytes(result.peak_bytes_sgd), megabytes(result.peak_bytes_kfac),
         megabytes(result.peak_bytes_kfac - result.peak_bytes_sgd) / megabytes(held.value()),
         megabytes(held.value()));

@@ -48,11 +48,12 @@ void describe(Calibration& calibration, const CalibrationOptions& options) {
   provenance["versions"] = versions();
   provenance["repetitions"] = std::to_string(options.repetitions);
   provenance["all fields"] =
-      "median of the repetitions, each that of the slowest rank, all ranks at the same time";
+      "median of the repetitions, all ranks at the same time: messages by the slowest rank, "
+      "computation by the mean of the ranks";
   const double largest = calibration.inverse.measured.back().size;
   if (calibration.inverse.takes_table()) {
-    provenance["inverse"] =
-        fmt::format("measured to dimension {}; behind that taken to grow with its cube", largest);
+    provenance["inverse"] = fmt::format(
+        "measured up to dimension {}; beyond it assumed to grow with the cube", largest);
   } else {
     provenance["inverse"] =
         fmt::format("a cubic fitted to dimensions up to {}, at most {:.1f} % off", largest,

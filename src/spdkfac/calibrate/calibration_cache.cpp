@@ -55,7 +55,7 @@ std::string read_cache(const fs::path& file, const std::string& key,
     const CostModel costs = read_cluster(file);
     const auto found = costs.provenance.find(kKeyField);
     if (found == costs.provenance.end() || found->second != key) {
-      throw ConfigError(fmt::format("{}: was measured for something else", file.string()));
+      throw ConfigError(fmt::format("{}: was measured for another setting", file.string()));
     }
     return to_json(costs).dump(1) + "\n";
   } catch (const std::exception& error) {
@@ -71,7 +71,8 @@ void write_cache(const fs::path& file, const std::string& key, CostModel costs,
     fs::create_directories(file.parent_path());
     write_file_atomically(file, to_json(costs).dump(1) + "\n");
   } catch (const std::exception& error) {
-    warning = fmt::format("calibrate: the costs are not kept for the next time ({})", error.what());
+    warning =
+        fmt::format("calibrate: the costs cannot be kept for the next run ({})", error.what());
   }
 }
 

@@ -21,8 +21,8 @@ QuickCalibration quick_calibration(Communicator& communicator, c10::Device devic
         options.cache_folder.empty() ? default_cache_folder() : options.cache_folder;
     if (folder.empty()) {
       result.warning =
-          "calibrate: there is no folder for a cache (neither XDG_CACHE_HOME nor HOME is set); set "
-          "one of them to measure only once";
+          "calibrate: there is no folder for the cache (neither XDG_CACHE_HOME nor HOME is set); "
+          "set one of them, or costs are measured in every run";
     } else {
       result.file = cache_file(folder, key);
       if (!options.recalibrate) text = read_cache(result.file, key, result.warning);

@@ -24,7 +24,7 @@ void run_accuracy_bench(const AccuracyFlags& flags) {
 
 void add_accuracy_bench(CLI::App& app) {
   CLI::App* verb =
-      app.add_subcommand("accuracy", "Rounding of preconditioned gradients, by precision");
+      app.add_subcommand("accuracy", "Rounding error of preconditioned gradients, by precision");
   const auto flags = std::make_shared<AccuracyFlags>();
   bench::AccuracyOptions& options = flags->options;
   const auto count = CLI::Range(std::int64_t{1}, std::int64_t{1'000'000});
@@ -32,7 +32,7 @@ void add_accuracy_bench(CLI::App& app) {
   verb->add_option("--data-dir", options.data_dir, "Folder of Fashion-MNIST");
   verb->add_option("--device", options.device, "cpu (default) or cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}));
-  verb->add_option("--batch", options.batch, "Examples of a step; default 128")->check(count);
+  verb->add_option("--batch", options.batch, "Examples per step (default 128)")->check(count);
   verb->add_option("--steps", options.steps, "Steps of training before; default 200")->check(count);
   verb->add_option("--lr", options.learning_rate, "Learning rate; default 0.003")
       ->check(CLI::Range(1e-12, 1e6));

@@ -22,15 +22,14 @@ struct AdviseVerb {
     const auto models = inputs.models();
     const auto algorithms = inputs.algorithms({kAutoAlgorithm});
     if (models.size() != 1 || algorithms.size() != 1) {
-      throw ConfigError(
-          fmt::format("flags: advise judges one plan (got {} models and {} algorithms); name one "
-                      "of each",
-                      models.size(), algorithms.size()));
+      throw ConfigError(fmt::format(
+          "flags: advise examines one plan (got {} models and {} algorithms); name one of each",
+          models.size(), algorithms.size()));
     }
     if (!algorithms[0].second_order()) {
       throw ConfigError(
-          fmt::format("flags: advise is about K-FAC (got algorithm={}, factor_schedule=none); "
-                      "choose a K-FAC algorithm, or auto",
+          fmt::format("flags: advise needs K-FAC (got algorithm={}, factor_schedule=none); choose "
+                      "a K-FAC algorithm, or auto",
                       algorithms[0].algorithm));
     }
     const CostModel costs = inputs.cluster();
@@ -63,7 +62,7 @@ struct AdviseVerb {
     {
       std::optional<Progress> progress;
       report.advice = sim::advise(report.scenario, [&](std::size_t, std::size_t of) {
-        if (!progress) progress.emplace("asking what if", of);
+        if (!progress) progress.emplace("simulating changes", of);
         progress->advance();
       });
     }
@@ -78,10 +77,11 @@ struct AdviseVerb {
 }  // namespace
 
 void add_advise_verb(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("advise", "What limits an iteration, and what would help");
+  CLI::App* verb =
+      app.add_subcommand("advise", "Show what limits an iteration and what would help");
   const auto state = std::make_shared<AdviseVerb>();
   state->inputs.add_to(*verb);
-  verb->add_flag("--json", state->json, "Print it as JSON")->group("Output");
+  verb->add_flag("--json", state->json, "Print the advice as JSON")->group("Output");
   verb->footer("Example: spdkfac advise --model resnet50 --cluster paper-64x2080ti --world 64");
   verb->callback([state] { state->run(); });
 }

@@ -4,7 +4,7 @@
 namespace spdkfac::cli {
 
 void RecordFlags::add_to(CLI::App& verb) {
-  verb.add_option("--out", out, "Write the record here, for 'spdkfac report'");
+  verb.add_option("--out", out, "Write the record to this file, for 'spdkfac report'");
   verb.add_flag("--json", json, "Print the record");
 }
 

@@ -52,7 +52,7 @@ calibrate::CalibrationOptions calibration_options(const CalibrateFlags& flags, c
     static_cast<void>(name.dump());
     parse_name(JsonValue(name, "flags", "--name"));
   } catch (const Json::exception&) {
-    throw ConfigError("flags: --name: the name is not UTF-8; give another one");
+    throw ConfigError("flags: --name: the name is not valid UTF-8; use another one");
   }
   return options;
 }
@@ -79,7 +79,8 @@ class Display {
   calibrate::CalibrationObserver observer() {
     return {.begin =
                 [this](Seconds estimate, std::size_t samples) {
-                  fmt::print(stderr, "calibrate: takes about {}\n", duration_text(estimate));
+                  fmt::print(stderr, "calibrate: this will take about {}\n",
+                             duration_text(estimate));
                   progress_.emplace("calibrating", samples);
                 },
             .advance = [this] { progress_->advance(); }};
@@ -126,24 +127,23 @@ void add_calibrate_verb(CLI::App& app) {
   verb->add_option("--out", flags->out, "Write the cluster file here")
       ->required()
       ->check([](const std::string& text) { return text.empty() ? "is empty" : ""; });
-  verb->add_option("--name", flags->name, "Of the cluster; default: that of the file");
+  verb->add_option("--name", flags->name, "Name of the cluster (default: the file's name)");
   auto* elements = verb->add_option("--max-elements", flags->max_elements,
-                                    "Largest message, in elements; default 67108864");
+                                    "Largest message in elements (default 67108864)");
   elements->check(CLI::Range(std::int64_t{4096}, std::int64_t{1} << 31));
   auto* dim = verb->add_option("--max-dim", flags->max_dim,
-                               "Largest inversion; default 2048, on a GPU 8192");
+                               "Largest dimension to invert (default 2048, 8192 on a GPU)");
   dim->check(CLI::Range(std::int64_t{256}, std::int64_t{32768}));
   auto* repetitions =
-      verb->add_option("--repetitions", flags->repetitions, "Samples of each; default 10");
+      verb->add_option("--repetitions", flags->repetitions, "Samples per measurement (default 10)");
   repetitions->check(CLI::Range(1, 10'000));
   verb->add_option("--device", flags->device, "cpu (default) or cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}));
-  verb->add_option("--backend", flags->backend, "mpi (default) or nccl (a GPU for each rank)")
+  verb->add_option("--backend", flags->backend, "mpi (default) or nccl (one GPU per rank)")
       ->check(CLI::IsMember({"mpi", "nccl"}));
-  verb->add_option("--threads", flags->threads,
-                   "Of the CPU, for each rank; default: torch's choice")
+  verb->add_option("--threads", flags->threads, "CPU threads per rank (default: torch's)")
       ->check(CLI::Range(1, 4096));
-  verb->add_flag("--quick", flags->quick, "A few sizes, in a few seconds")
+  verb->add_flag("--quick", flags->quick, "Measure only a few sizes, in a few seconds")
       ->excludes(elements)
       ->excludes(dim)
       ->excludes(repetitions);

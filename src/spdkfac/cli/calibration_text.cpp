@@ -51,7 +51,7 @@ std::string fits_text(const calibrate::Calibration& calibration) {
 
 std::string collectives_text(const calibrate::Calibration& calibration) {
   if (calibration.collectives.empty()) {
-    return "One rank: collectives cost nothing. Start the program by mpirun to measure them.\n";
+    return "One rank: collectives cost nothing. Start the program with mpirun to measure them.\n";
   }
   std::vector<report::Table::Column> columns{{"elements"}};
   for (const calibrate::CollectiveFits& fits : calibration.collectives) {

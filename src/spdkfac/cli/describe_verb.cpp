@@ -38,7 +38,7 @@ ModelSpec describe_model(const Flags& flags) {
         flags.model, *model, [&](at::Tensor images) { return model->forward(std::move(images)); },
         flags.batch.value_or(info.batch), input);
   } catch (const c10::Error& error) {
-    throw ConfigError(fmt::format("describe: {} does not take images of {} ({}); try {}",
+    throw ConfigError(fmt::format("describe: {} does not accept images of {} ({}); try {}",
                                   flags.model, fmt::join(input, "x"),
                                   error.what_without_backtrace(), fmt::join(info.input, "x")));
   }
@@ -66,12 +66,12 @@ void add_describe_verb(CLI::App& app) {
   for (const models::ModelInfo& info : models::model_infos()) names.push_back(info.name);
   verb->add_option("--model", flags->model, fmt::format("One of {}", fmt::join(names, ", ")))
       ->required();
-  verb->add_option("--batch", flags->batch, "Examples of a batch, for the table")
+  verb->add_option("--batch", flags->batch, "Examples per batch, for the table")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}));
   verb->add_option("--input", flags->input, "Channels x height x width, such as 3x224x224");
-  verb->add_option("--width", flags->options.width, "Multiplies the channels of hidden layers");
-  verb->add_option("--classes", flags->options.classes, "Classes, other than the model's own");
-  verb->add_option("--out", flags->out, "Write the table to this file, for --model-file");
+  verb->add_option("--width", flags->options.width, "Factor for the channels of hidden layers");
+  verb->add_option("--classes", flags->options.classes, "Number of classes (default: the model's)");
+  verb->add_option("--out", flags->out, "Write the table to this file, as a model file");
   verb->add_flag("--json", flags->json, "Print the table as JSON");
   verb->callback([flags] { run(*flags); });
 }

@@ -26,20 +26,23 @@ void run_fit_bench(const FitBenchFlags& flags) {
 }
 
 void add_fit_bench(CLI::App& app, bool inverse) {
-  CLI::App* verb = inverse
-                       ? app.add_subcommand("inverse", "Inversions, fitted, and against broadcasts")
-                       : app.add_subcommand("comm", "Collectives by size, fitted (under mpirun)");
+  CLI::App* verb =
+      inverse
+          ? app.add_subcommand("inverse",
+                               "Times of inversions with fits, and compared with broadcasts")
+          : app.add_subcommand("comm", "Times of collectives by size, with fits (under mpirun)");
   const auto flags = std::make_shared<FitBenchFlags>();
   bench::FitBenchOptions& options = flags->options;
   options.inverse = inverse;
   if (inverse) {
-    verb->add_option("--max-dim", options.max_dim, "Largest inversion; default 2048")
+    verb->add_option("--max-dim", options.max_dim, "Largest dimension to invert (default 2048)")
         ->check(CLI::Range(std::int64_t{256}, std::int64_t{32768}));
   } else {
-    verb->add_option("--max-elements", options.max_elements, "Largest message; default 4194304")
+    verb->add_option("--max-elements", options.max_elements,
+                     "Largest message in elements (default 4194304)")
         ->check(CLI::Range(std::int64_t{4096}, std::int64_t{1} << 31));
   }
-  verb->add_option("--repetitions", options.repetitions, "Samples of each; default 10")
+  verb->add_option("--repetitions", options.repetitions, "Samples per measurement (default 10)")
       ->check(CLI::Range(1, 10'000));
   verb->add_option("--device", options.device, "cpu (default) or cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}));
@@ -47,10 +50,12 @@ void add_fit_bench(CLI::App& app, bool inverse) {
       ->check(CLI::IsMember({"mpi", "nccl"}));
   verb->add_option("--threads", options.threads, "CPU threads of a rank (default: torch's)")
       ->check(CLI::Range(1, 4096));
-  verb->add_flag("--simulate", flags->simulate, "What a cluster file says, instead of measuring");
+  verb->add_flag("--simulate", flags->simulate,
+                 "Show the costs of a cluster file instead of measuring");
   auto* cluster = verb->add_option("--cluster", options.ranks.cluster,
                                    "Bundled cluster; with --simulate default paper-64x2080ti");
-  verb->add_option("--cluster-file", options.ranks.cluster_file, "Or a file of 'spdkfac calibrate'")
+  verb->add_option("--cluster-file", options.ranks.cluster_file,
+                   "Costs to plan for: a file of 'spdkfac calibrate'")
       ->excludes(cluster);
   flags->record.add_to(*verb);
   verb->callback([flags] { run_on_ranks([&] { run_fit_bench(*flags); }); });

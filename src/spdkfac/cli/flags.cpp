@@ -54,21 +54,23 @@ void PlanFlags::add_to(CLI::App& verb, const std::string& group) {
         ->type_name("WORD")
         ->group(group);
   };
-  choice("--factor-schedule", factor_schedule_, factor_schedule_names(), "When factors travel");
+  choice("--factor-schedule", factor_schedule_, factor_schedule_names(), "When factors are sent");
   choice("--fusion", fusion_, fusion_names(), "Which tensors share a message");
-  verb.add_option("--threshold-bytes", threshold_bytes_, "Of bucket and threshold fusion")
+  verb.add_option("--threshold-bytes", threshold_bytes_,
+                  "Size limit of bucket and threshold fusion")
       ->check(CLI::Range(std::int64_t{1}, kMaxSize))
       ->type_name("BYTES")
       ->group(group);
   choice("--placement", placement_, placement_names(), "Who inverts");
-  choice("--balance-by", balance_by_, balance_by_names(), "Weight of balanced placement");
-  choice("--factor-reduce", factor_reduce_, factor_reduce_names(), "Who receives the factors");
+  choice("--balance-by", balance_by_, balance_by_names(), "What balanced placement balances");
+  choice("--factor-reduce", factor_reduce_, factor_reduce_names(),
+         "Who receives the summed factors");
   choice("--exchange", exchange_, exchange_names(), "What owners send");
-  verb.add_option("--replicate-below", nct_below_, "Invert smaller factors on every worker")
+  verb.add_option("--replicate-below", nct_below_, "Invert smaller factors on every rank")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000'000}))
       ->type_name("DIM")
       ->group(group);
-  verb.add_option("--owners", owners_, "Number of owners of blocks placement")
+  verb.add_option("--owners", owners_, "Largest number of owners for blocks placement")
       ->check(CLI::Range(1, kMaxWorld))
       ->type_name("N")
       ->group(group);
@@ -94,13 +96,13 @@ PlanOptions PlanFlags::options(const std::string& algorithm) const {
   if (owners_) options.owners = owners_;
   if (chosen_by_auto && any()) {
     throw ConfigError(
-        "flags: algorithm=auto chooses the variants itself; drop the other variant "
-        "flags, or name the algorithm that they vary");
+        "flags: algorithm=auto chooses the variants itself; remove the other variant flags, or "
+        "name the algorithm that they modify");
   }
   if (!untouched.second_order() && options.second_order()) {
     throw ConfigError(
-        fmt::format("flags: algorithm={} has no factors to schedule as {}; choose a "
-                    "K-FAC algorithm, or drop --factor-schedule",
+        fmt::format("flags: algorithm={} has no factors to schedule as {}; choose a K-FAC "
+                    "algorithm, or remove --factor-schedule",
                     algorithm, *factor_schedule_));
   }
   return options;

@@ -9,32 +9,34 @@ namespace spdkfac::cli {
 void Inputs::add_to(CLI::App& verb) {
   verb_ = &verb;
   const std::string inputs = "Inputs";
-  auto* models = verb.add_option("--model", model_names_, "Model of the data, or all; repeatable")
+  auto* models = verb.add_option("--model", model_names_, "Bundled model, or 'all'; repeatable")
                      ->type_name("NAME")
                      ->group(inputs);
-  auto* model_files = verb.add_option("--model-file", model_files_, "Model file; repeatable")
-                          ->type_name("FILE")
-                          ->group(inputs);
+  auto* model_files =
+      verb.add_option("--model-file", model_files_, "Model file instead; repeatable")
+          ->type_name("FILE")
+          ->group(inputs);
   for (auto* option : {models, model_files}) option->expected(1)->take_all();
-  auto* name = verb.add_option("--cluster", cluster_name_, "Cluster of the data")
+  auto* name = verb.add_option("--cluster", cluster_name_, "Bundled cluster")
                    ->type_name("NAME")
                    ->group(inputs);
-  verb.add_option("--cluster-file", cluster_file_, "Cluster file")
+  verb.add_option("--cluster-file", cluster_file_, "Cluster file instead")
       ->type_name("FILE")
       ->group(inputs)
       ->excludes(name);
-  verb.add_option("--world", world_, "Number of workers; default: the cluster's")
+  verb.add_option("--world", world_, "Number of ranks (default: the cluster's)")
       ->check(CLI::Range(1, kMaxWorld))
       ->type_name("P")
       ->group(inputs);
-  verb.add_option("--batch", batch_, "Examples per worker; default: the model's")
+  verb.add_option("--batch", batch_, "Examples per rank (default: the model's)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}))
       ->type_name("N")
       ->group(inputs);
 
-  const std::string variants = "Algorithm and variants (each overrides the algorithm's preset)";
+  const std::string variants =
+      "Algorithm and variants (each flag overrides one option of the algorithm)";
   verb.add_option("--algorithm", algorithm_names_,
-                  "auto or a name of 'spdkfac algorithms'; repeatable")
+                  "A name from 'spdkfac algorithms', or auto; repeatable")
       ->type_name("NAME")
       ->group(variants)
       ->expected(1)

@@ -44,7 +44,7 @@ void add_listing_verb(CLI::App& app, const std::string& verb, const std::string&
   const auto state = std::make_shared<State>();
   CLI::App* command = app.add_subcommand(verb, help);
   command->add_option("name", state->name, name_help)->type_name("NAME");
-  command->add_flag("--json", state->json, "Print its file")->needs("name");
+  command->add_flag("--json", state->json, "Print the file")->needs("name");
   command->callback([state, listing = std::move(listing)] {
     if (state->name.empty()) {
       listing.list();
@@ -92,7 +92,7 @@ void list_models() {
                    fmt::format("{}", fmt::join(model.input, "x")), millions(model.parameters),
                    millions(totals.a), millions(totals.g), std::to_string(totals.largest)});
   }
-  print(table.text() + "Elements are those of the upper triangles, which travel.\n");
+  print(table.text() + "Elements count the upper triangles, which are what is sent.\n");
 }
 
 std::string ms(Seconds time) { return report::milliseconds(time, 3); }
@@ -100,7 +100,7 @@ std::string ms(Seconds time) { return report::milliseconds(time, 3); }
 void list_clusters() {
   constexpr std::int64_t kMillion = 1'000'000;
   report::Table table({{"cluster", kLeft},
-                       {"workers"},
+                       {"ranks"},
                        {"all-reduce start ms"},
                        {"of 1 M ms"},
                        {"broadcast of 1 M ms"},
@@ -116,7 +116,7 @@ void list_clusters() {
 }
 
 void show_cluster(const CostModel& costs) {
-  std::string text = fmt::format("{}, {} workers\n{}\n\n", costs.name, costs.world, costs.source);
+  std::string text = fmt::format("{}, {} ranks\n{}\n\n", costs.name, costs.world, costs.source);
   report::Table collectives(
       {{"collective", kLeft}, {"1 element ms"}, {"1 K ms"}, {"1 M ms"}, {"64 M ms"}});
   const auto add = [&](const char* name, const CollectiveCost& cost) {
@@ -132,7 +132,7 @@ void show_cluster(const CostModel& costs) {
     const Seconds inverse = costs.inverse_time(dim);
     const Seconds broadcast = costs.broadcast.time(packed_elements(dim));
     inverses.add_row({std::to_string(dim), ms(inverse), ms(broadcast),
-                      inverse < broadcast ? "invert on every worker" : "invert once and send"});
+                      inverse < broadcast ? "invert on every rank" : "invert once and send"});
   }
   text += inverses.text();
   for (const auto& [what, origin] : costs.provenance) text += fmt::format("\n{}: {}", what, origin);
@@ -144,7 +144,7 @@ void show_cluster(const CostModel& costs) {
 void add_models_verb(CLI::App& app) {
   const auto read = [](const std::string& name) { return read_model(data_file("models", name)); };
   add_listing_verb(
-      app, "models", "The layer tables that come with spdkfac", "Show the layers of this model",
+      app, "models", "List the bundled layer tables, or show one", "Model to show",
       {.list = list_models,
        .show = [read](const std::string& name) { print(report::layer_table(read(name))); },
        .json = [read](const std::string& name) { return to_json(read(name)); }});
@@ -154,15 +154,14 @@ void add_clusters_verb(CLI::App& app) {
   const auto read = [](const std::string& name) {
     return read_cluster(data_file("clusters", name));
   };
-  add_listing_verb(app, "clusters", "The cost models that come with spdkfac",
-                   "Show the costs of this cluster",
+  add_listing_verb(app, "clusters", "List the bundled cost models, or show one", "Cluster to show",
                    {.list = list_clusters,
                     .show = [read](const std::string& name) { show_cluster(read(name)); },
                     .json = [read](const std::string& name) { return to_json(read(name)); }});
 }
 
 void add_algorithms_verb(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("algorithms", "The named algorithms and their options");
+  CLI::App* verb = app.add_subcommand("algorithms", "List the named algorithms and their options");
   verb->callback([] {
     report::Table table({{"algorithm", kLeft},
                          {"in the paper", kLeft},
@@ -178,8 +177,8 @@ void add_algorithms_verb(CLI::App& app) {
                      kfac ? name_of(placement_names(), info.options.placement) : "-",
                      info.summary});
     }
-    table.add_row({kAutoAlgorithm, "-", "-", "-", "-",
-                   "the cheapest of all K-FAC variants under the cost model"});
+    table.add_row(
+        {kAutoAlgorithm, "-", "-", "-", "-", "the K-FAC variant with the fastest forecast"});
     print(table.text());
   });
 }

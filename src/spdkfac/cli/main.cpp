@@ -44,7 +44,7 @@ void check_verb(const CLI::App& app, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("spdkfac: plan, simulate, explain and run K-FAC training", "spdkfac");
+  CLI::App app("spdkfac: plans, simulates, explains and runs K-FAC training", "spdkfac");
   app.set_version_flag("--version", "spdkfac " SPDKFAC_VERSION);
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);

@@ -20,7 +20,7 @@ constexpr std::size_t kBarWidth = 30;
 
 void print(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    throw Error(fmt::format("output: cannot be written ({}); check where stdout goes",
+    throw Error(fmt::format("output: cannot be written ({}); check the target of stdout",
                             std::strerror(errno)));
   }
 }

@@ -48,11 +48,11 @@ struct PlanVerb {
 
 void add_plan_verb(CLI::App& app) {
   CLI::App* verb =
-      app.add_subcommand("plan", "Who inverts what, and which tensors travel together");
+      app.add_subcommand("plan", "Plan who inverts which factor and which tensors share a message");
   const auto state = std::make_shared<PlanVerb>();
   state->inputs.add_to(*verb);
   const std::string output = "Output";
-  verb->add_flag("--full", state->full, "List every message and owner")->group(output);
+  verb->add_flag("--full", state->full, "List every message and every owner")->group(output);
   verb->add_flag("--json", state->json, "Print the plan file")->group(output);
   verb->add_option("--out", state->out, "Write the plan file")->type_name("FILE")->group(output);
   verb->footer("Example: spdkfac plan --model resnet50 --cluster paper-64x2080ti --world 64");

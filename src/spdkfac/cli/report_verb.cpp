@@ -56,16 +56,17 @@ std::string interpreter() {
   pointers.push_back(nullptr);
   execvp(pointers[0], pointers.data());
   throw ConfigError(
-      fmt::format("report: {} cannot be run ({}); set SPDKFAC_PYTHON to a Python that has plotly",
+      fmt::format("report: cannot run {} ({}); set SPDKFAC_PYTHON to a Python that has plotly",
                   pointers[0], std::strerror(errno)));
 }
 
 }  // namespace
 
 void add_report_verb(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("report", "Draw records of experiments as one HTML page");
+  CLI::App* verb = app.add_subcommand("report", "Draw one HTML page from records of experiments");
   const auto flags = std::make_shared<ReportFlags>();
-  verb->add_option("records", flags->records, "Files of 'spdkfac bench … --out'")->required();
+  verb->add_option("records", flags->records, "Files written by 'spdkfac bench … --out'")
+      ->required();
   verb->add_option("--out", flags->out, "Write the page here")->required();
   verb->add_option("--title", flags->title, "Of the page");
   verb->footer("Example: spdkfac report out/*.json --out report.html");

@@ -54,7 +54,7 @@ bench::BenchSetting setting_of(const RunBenchFlags& flags, const std::string& mo
 // A model of the data as it is there, unless its width, input or batch is another.
 ModelSpec simulated_model(const RunBenchFlags& flags, const std::string& model) {
   const bool changed = flags.given("--width") || flags.input || flags.batch;
-  if (!changed) return read_model(data_file("models", model, ", or give --width 1 for its like"));
+  if (!changed) return read_model(data_file("models", model, ", or give --width 1 to build it"));
   return bench::describe_setting(setting_of(flags, model));
 }
 
@@ -71,7 +71,7 @@ bench::RunBenchResult simulated(const RunBenchFlags& flags) {
                            "--backend", "--emulate"}) {
     if (!flags.given(flag)) continue;
     throw ConfigError(
-        fmt::format("flags: {} and --simulate do not go together; drop one of them", flag));
+        fmt::format("flags: {} and --simulate cannot be combined; remove one of them", flag));
   }
   const CostModel costs = train::simulated_cluster(flags.ranks);
   std::vector<ModelSpec> models;
@@ -85,7 +85,7 @@ bench::RunBenchResult simulated(const RunBenchFlags& flags) {
 bench::RunBenchResult measured(const RunBenchFlags& flags) {
   if (!flags.worlds.empty()) {
     throw ConfigError(
-        "flags: --world needs --simulate; measured are as many ranks as mpirun starts");
+        "flags: --world needs --simulate; without it, mpirun decides the number of ranks");
   }
   bench::MeasuredBenchOptions options;
   options.ranks = flags.ranks;
@@ -115,7 +115,7 @@ void run_bench(RunBenchFlags flags) {
   }
   const bool memory = flags.experiment.memory;
   if (memory && flags.simulate) {
-    throw ConfigError("flags: bench memory measures real ranks; drop --simulate");
+    throw ConfigError("flags: bench memory measures real ranks; remove --simulate");
   }
   const bench::RunBenchResult result = flags.simulate ? simulated(flags) : measured(flags);
   if (!result.first_rank) return;
@@ -136,41 +136,48 @@ void add_run_bench(CLI::App& app, const bench::Experiment& experiment) {
   bench::BenchSetting& setting = flags->setting;
   train::RankOptions& ranks = flags->ranks;
   verb->add_option("--model", flags->models,
-                   "Repeatable; default resnet50, with --simulate all that the data has")
+                   "Model; repeatable (default: resnet50, with --simulate all bundled models)")
       ->expected(1)
       ->take_all();
-  verb->add_option("--width", setting.width, "Multiplies the channels of hidden layers");
-  verb->add_option("--input", flags->input, "Channels x height x width; default: the model's");
-  verb->add_option("--batch", flags->batch, "Examples of a step and rank; default: the model's")
+  verb->add_option("--width", setting.width, "Factor for the channels of hidden layers");
+  verb->add_option("--input", flags->input, "Channels x height x width (default: the model's)");
+  verb->add_option("--batch", flags->batch, "Examples per step and rank (default: the model's)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}));
-  verb->add_option("--algorithm", flags->algorithms, "Repeatable; instead of the experiment's")
+  verb->add_option("--algorithm", flags->algorithms,
+                   "Algorithm instead of the experiment's; repeatable")
       ->expected(1)
       ->take_all();
   verb->add_option("--device", setting.device, "cpu (default) or cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}));
-  verb->add_option("--threads", setting.threads, "Of the CPU; default: torch's choice")
+  verb->add_option("--threads", setting.threads, "CPU threads (default: torch's)")
       ->check(CLI::Range(1, 4096));
-  verb->add_option("--steps", setting.steps, "Measured steps of each; default 20")
+  verb->add_option("--steps", setting.steps, "Measured steps per algorithm (default 20)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{100'000}));
-  verb->add_flag("--simulate", flags->simulate, "Predict for a cluster instead of measuring ranks");
+  verb->add_flag("--simulate", flags->simulate, "Simulate a cluster instead of measuring ranks");
   verb->add_option("--emulate", flags->emulate,
-                   "Alone: do the work of one of so many ranks, on the network of the cluster")
+                   "Emulate one of so many ranks on the network of the cluster, in one process")
       ->check(CLI::Range(2, kMaxWorld));
-  auto* cluster = verb->add_option("--cluster", ranks.cluster,
-                                   "Of the data; with --simulate, --emulate: paper-64x2080ti");
-  verb->add_option("--cluster-file", ranks.cluster_file, "Of 'spdkfac calibrate', instead")
+  auto* cluster =
+      verb->add_option("--cluster", ranks.cluster,
+                       "Bundled cluster (with --simulate or --emulate default: paper-64x2080ti)");
+  verb->add_option("--cluster-file", ranks.cluster_file,
+                   "Cluster file of 'spdkfac calibrate' instead")
       ->excludes(cluster);
-  verb->add_option("--world", flags->worlds, "With --simulate: workers; repeatable")
+  verb->add_option("--world", flags->worlds, "Number of ranks, with --simulate; repeatable")
       ->expected(1)
       ->take_all()
       ->check(CLI::Range(1, kMaxWorld));
-  verb->add_flag("--recalibrate", ranks.recalibrate, "Without a cluster: measure the costs anew");
-  verb->add_option("--profile-steps", ranks.profile_steps, "Before plans are made again")
+  verb->add_flag("--recalibrate", ranks.recalibrate,
+                 "Measure the costs again if no cluster is given");
+  verb->add_option("--profile-steps", ranks.profile_steps,
+                   "Timed steps before the plan is made again")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1000}));
   verb->add_option("--backend", ranks.backend, "mpi (default) or nccl")
       ->check(CLI::IsMember({"mpi", "nccl"}));
-  verb->add_option("--trace", flags->trace, "Write the last one's iteration for ui.perfetto.dev");
-  verb->add_flag("--record-events", flags->traces, "Put the events of iterations into the record");
+  verb->add_option("--trace", flags->trace,
+                   "Write a trace of the last algorithm's last step, for ui.perfetto.dev");
+  verb->add_flag("--record-events", flags->traces,
+                 "Put the events of one step per algorithm into the record");
   flags->record.add_to(*verb);
   verb->callback([flags] { run_on_ranks([&] { run_bench(*flags); }); });
 }

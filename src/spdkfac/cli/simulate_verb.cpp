@@ -33,10 +33,9 @@ std::pair<int, double> parse_slow(const std::string& text) {
                           ? std::nullopt
                           : parse_number<double>(std::string_view(text).substr(colon + 1));
   if (!rank || !factor || !(*factor > 0) || !(*factor < 1e6)) {
-    throw ConfigError(
-        fmt::format("flags: --slow {} is not RANK:FACTOR with 0 < FACTOR < 1000000; write for "
-                    "example --slow 3:1.5",
-                    text));
+    throw ConfigError(fmt::format(
+        "flags: --slow {} is not RANK:FACTOR with 0 < FACTOR < 1000000; for example --slow 3:1.5",
+        text));
   }
   return {*rank, *factor};
 }
@@ -50,8 +49,8 @@ std::vector<int> parse_sweep(const std::string& text) {
                         : parse_number<int>(std::string_view(text).substr(dots + 2));
   if (!first || !last || *first < 1 || *last < *first || *last > kMaxWorld) {
     throw ConfigError(
-        fmt::format("flags: --sweep-world {} is not FIRST..LAST with 1 ≤ FIRST ≤ LAST "
-                    "≤ {}; write for example --sweep-world 1..1024",
+        fmt::format("flags: --sweep-world {} is not FIRST..LAST with 1 ≤ FIRST ≤ LAST ≤ {}; for "
+                    "example --sweep-world 1..1024",
                     text, kMaxWorld));
   }
   std::vector<int> worlds;
@@ -78,7 +77,7 @@ struct SimulateVerb {
       const auto [rank, factor] = parse_slow(text);
       if (!options.slow.emplace(rank, factor).second) {
         throw ConfigError(
-            fmt::format("flags: --slow names worker {} twice; give each worker one factor", rank));
+            fmt::format("flags: --slow names rank {} twice; give each rank one factor", rank));
       }
     }
     options.jitter = jitter;
@@ -105,7 +104,7 @@ struct SimulateVerb {
     const auto conflict = [](bool both, const std::string& first, const std::string& second) {
       if (both) {
         throw ConfigError(
-            fmt::format("flags: {} and {} do not go together; drop one of them", first, second));
+            fmt::format("flags: {} and {} cannot be combined; remove one of them", first, second));
       }
     };
     if (!plan.empty()) {
@@ -135,7 +134,7 @@ struct SimulateVerb {
   void run_plan(const std::vector<ModelSpec>& models, const CostModel& costs) const {
     if (models.size() != 1) {
       throw ConfigError(
-          fmt::format("flags: --plan goes with one model (got {}); name one", models.size()));
+          fmt::format("flags: --plan needs one model (got {}); name one", models.size()));
     }
     Plan given = read_plan(plan);
     validate_against(given, models[0], plan);
@@ -209,30 +208,30 @@ struct SimulateVerb {
 }  // namespace
 
 void add_simulate_verb(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("simulate", "Predict an iteration on a cluster");
+  CLI::App* verb = app.add_subcommand("simulate", "Forecast an iteration on a cluster");
   const auto state = std::make_shared<SimulateVerb>();
   state->inputs.add_to(*verb);
   const std::string what = "What to simulate";
-  verb->add_flag("--compare", state->compare, "All algorithms side by side")->group(what);
-  verb->add_option("--sweep-world", state->sweep, "Numbers of workers, doubling, such as 1..1024")
+  verb->add_flag("--compare", state->compare, "Compare all algorithms")->group(what);
+  verb->add_option("--sweep-world", state->sweep, "Doubling numbers of ranks, such as 1..1024")
       ->type_name("A..B")
       ->group(what);
-  verb->add_option("--plan", state->plan, "A plan file instead of an algorithm")
+  verb->add_option("--plan", state->plan, "Follow a plan file instead of an algorithm")
       ->type_name("FILE")
       ->group(what);
-  verb->add_option("--slow", state->slow, "A worker that computes FACTOR times as long; repeatable")
+  verb->add_option("--slow", state->slow, "Make a rank compute FACTOR times as long; repeatable")
       ->type_name("RANK:FACTOR")
       ->expected(1)
       ->take_all()
       ->group(what);
-  verb->add_option("--jitter", state->jitter, "Vary each task's time by up to this share")
+  verb->add_option("--jitter", state->jitter, "Vary the time of each task by up to this share")
       ->check(CLI::Range(0.0, 0.99))
       ->type_name("SHARE")
       ->group(what);
-  verb->add_option("--seed", state->seed, "Of the jitter")->type_name("N")->group(what);
+  verb->add_option("--seed", state->seed, "Random seed for --jitter")->type_name("N")->group(what);
   const std::string output = "Output";
-  verb->add_flag("--json", state->json, "Predictions as JSON")->group(output);
-  verb->add_flag("--csv", state->csv, "Predictions as CSV")->group(output);
+  verb->add_flag("--json", state->json, "Print predictions as JSON")->group(output);
+  verb->add_flag("--csv", state->csv, "Print predictions as CSV")->group(output);
   verb->add_option("--trace", state->trace, "Write a trace for ui.perfetto.dev")
       ->type_name("FILE")
       ->group(output);

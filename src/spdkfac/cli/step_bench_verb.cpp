@@ -61,29 +61,29 @@ void add_step_bench(CLI::App& app) {
   bench::StepBenchOptions& options = flags->options;
   bench::BenchSetting& setting = options.setting;
   const auto steps = CLI::Range(std::int64_t{1}, std::int64_t{100'000});
-  verb->add_option("--model", setting.model, "Default resnet50");
-  verb->add_option("--width", setting.width, "Multiplies the channels of hidden layers");
-  verb->add_option("--input", flags->input, "Channels x height x width; default: the model's");
-  verb->add_option("--batch", flags->batch, "Examples of a step; default: the model's")
+  verb->add_option("--model", setting.model, "Model (default: resnet50)");
+  verb->add_option("--width", setting.width, "Factor for the channels of hidden layers");
+  verb->add_option("--input", flags->input, "Channels x height x width (default: the model's)");
+  verb->add_option("--batch", flags->batch, "Examples per step (default: the model's)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}));
   verb->add_option("--device", setting.device, "cpu (default) or cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   verb->add_option("--precision", flags->precision,
-                   "On a GPU: fp32 (default), tf32, or bf16 by autocast")
+                   "Precision on a GPU: fp32 (default), tf32, or bf16 by autocast")
       ->check(CLI::IsMember(precision_names()));
-  verb->add_flag("--channels-last", setting.channels_last, "Images and weights with channels last");
+  verb->add_flag("--channels-last", setting.channels_last, "Use the channels-last memory format");
   verb->add_flag("--graphs", setting.graphs,
-                 "On a GPU: replay steps as CUDA graphs, all but the traced ones");
+                 "Run steps as CUDA graphs on a GPU, except traced ones");
   verb->add_option("--steps-per-sample", options.steps_per_sample,
-                   "Steps in a row that make a sample; default 1")
+                   "Consecutive steps per sample (default 1)")
       ->check(CLI::Range(1, 1000));
   verb->add_option("--profile", options.profile,
-                   "Also write the trace of the last K-FAC step, for Perfetto");
+                   "Also write the trace of the last K-FAC step, for ui.perfetto.dev");
   verb->add_option("--threads", setting.threads, "CPU threads (default: torch's)")
       ->check(CLI::Range(1, 4096));
-  verb->add_option("--steps", setting.steps, "Measured steps of each variant; default 20")
+  verb->add_option("--steps", setting.steps, "Measured steps per variant (default 20)")
       ->check(steps);
-  verb->add_option("--warmup", options.warmup, "Steps before; default 3")->check(steps);
+  verb->add_option("--warmup", options.warmup, "Warm-up steps (default 3)")->check(steps);
   verb->add_option("--factor-interval", options.kfac.factor_interval, "Default 1")->check(steps);
   verb->add_option("--inverse-interval", options.kfac.inverse_interval, "Default 1")->check(steps);
   flags->record.add_to(*verb);

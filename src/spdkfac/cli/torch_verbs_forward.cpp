@@ -34,10 +34,10 @@ void forward_torch_verb(int argc, char** argv) {
     const std::filesystem::path program =
         std::filesystem::read_symlink("/proc/self/exe").replace_filename("spdkfac-torch");
     execv(program.c_str(), argv);
-    throw ConfigError(fmt::format(
-        "{}: needs LibTorch, and the program with it is not beside this one ({}: {}); "
-        "run tools/setup.sh and build again, or pass -DSPDKFAC_TORCH=ON to see what is missing",
-        verb.name, program.filename().string(), std::strerror(errno)));
+    throw ConfigError(
+        fmt::format("{}: needs LibTorch, but the program spdkfac-torch was not found ({}: {}); run "
+                    "tools/setup.sh and build again; -DSPDKFAC_TORCH=ON reports what is missing",
+                    verb.name, program.filename().string(), std::strerror(errno)));
   }
 }
 

@@ -54,7 +54,7 @@ CLI::Range count(std::int64_t min, std::int64_t max) { return CLI::Range(min, ma
 
 [[noreturn]] void fail_conflict(const std::string& first, const std::string& second) {
   throw ConfigError(
-      fmt::format("flags: {} and {} do not go together; drop one of them", first, second));
+      fmt::format("flags: {} and {} cannot be combined; remove one of them", first, second));
 }
 
 struct TrainVerb {
@@ -94,109 +94,125 @@ void TrainVerb::add_flags() {
   };
   std::vector<std::string> names;
   for (const models::ModelInfo& info : models::model_infos()) names.push_back(info.name);
-  option("--model", options.model, fmt::format("{}; default cnn28", fmt::join(names, ", ")),
+  option("--model", options.model, fmt::format("{} (default cnn28)", fmt::join(names, ", ")),
          "NAME");
-  option("--width", options.width, "Multiplies the channels of hidden layers", "X")
+  option("--width", options.width, "Factor for the channels of hidden layers", "X")
       ->check(number(0.001, 16));
   option("--data", options.data, "fashion-mnist (default), cifar10 or synthetic", "NAME")
       ->check(CLI::IsMember({"fashion-mnist", "cifar10", "synthetic"}));
-  option("--data-dir", options.data_dir, "Folder of the data's files", "DIR");
+  option("--data-dir", options.data_dir, "Folder of the data set's files", "DIR");
   option("--synthetic-examples", options.synthetic_examples,
-         "To train on; a fifth as many to test; default 5120", "N")
+         "Synthetic training examples, with a fifth as many for tests (default 5120)", "N")
       ->check(count(1, kMaxSyntheticExamples));
-  option("--input", input, "Of synthetic images; default: the model's", "CxHxW");
-  option("--classes", options.classes, "Of synthetic images; default: the model's", "N")
+  option("--input", input, "For synthetic images (default: the model's)", "CxHxW");
+  option("--classes", options.classes, "For synthetic images (default: the model's)", "N")
       ->check(count(1, 1'000'000));
   verb->add_flag("--augment", options.augment, "Shift and mirror training images at random")
       ->group(group);
 
   group = "Training";
   option("--algorithm", options.algorithm,
-         "kfac (default), sgd, auto or a name of 'spdkfac algorithms'", "NAME");
-  option("--optimizer", optimizer, "Under K-FAC or alone: sgd (default) or adam", "NAME")
+         "kfac (default), sgd, auto or a name from 'spdkfac algorithms'", "NAME");
+  option("--optimizer", optimizer, "Optimizer, with or without K-FAC: sgd (default) or adam",
+         "NAME")
       ->check(CLI::IsMember(train::optimizer_names()));
-  option("--batch", batch, "Examples of a step and rank; default: the model's", "N")
+  option("--batch", batch, "Examples per step and rank (default: the model's)", "N")
       ->check(count(1, 1'000'000));
-  option("--epochs", options.epochs, "Default 3, or what --max-steps needs", "N")
+  option("--epochs", options.epochs,
+         "Passes through the data (default 3, or as many as --max-steps needs)", "N")
       ->check(count(1, 1'000'000));
-  option("--max-steps", options.max_steps, "Stop after so many", "N")->check(count(1, kMaxSteps));
-  option("--lr", learning_rate, "Default 0.003 (kfac), 0.05 (sgd), 0.001 (adam)", "RATE")
+  option("--max-steps", options.max_steps, "Stop after so many steps", "N")
+      ->check(count(1, kMaxSteps));
+  option("--lr", learning_rate,
+         "Learning rate (default 0.003 for kfac, 0.05 for sgd, 0.001 for adam)", "RATE")
       ->check(number(1e-12, 1e6));
-  option("--momentum", options.momentum, "Of sgd; default 0.9", "X")->check(number(0, 0.99999));
+  option("--momentum", options.momentum, "Momentum of sgd (default 0.9)", "X")
+      ->check(number(0, 0.99999));
   option("--weight-decay", options.weight_decay, "Default 0", "X")->check(number(0, 1e3));
-  option("--schedule", schedule, "Of the learning rate: constant (default), cosine, step", "WORD")
+  option("--schedule", schedule, "Learning-rate schedule: constant (default), cosine, step", "WORD")
       ->check(CLI::IsMember(train::schedule_names()));
-  option("--warmup-steps", options.warmup_steps, "In which the learning rate rises", "N")
+  option("--warmup-steps", options.warmup_steps, "Steps in which the learning rate rises from 0",
+         "N")
       ->check(count(0, kMaxSteps));
-  option("--seed", options.seed, "Of everything random; default 1", "N")
+  option("--seed", options.seed, "Random seed (default 1)", "N")
       ->check(count(0, std::numeric_limits<std::int64_t>::max()));
   option("--device", options.device, "cpu (default) or cuda", "NAME")
       ->check(CLI::IsMember({"cpu", "cuda"}));
-  option("--threads", options.threads, "Of the CPU; default: torch's choice", "N")
+  option("--threads", options.threads, "CPU threads (default: torch's)", "N")
       ->check(CLI::Range(1, 4096));
 
   group = "K-FAC";
-  option("--damping", options.kfac.damping, "Default 0.01", "X")->check(number(0, 1e6));
-  option("--damping-mode", damping_mode, "plain or pi (default)", "WORD")
+  option("--damping", options.kfac.damping, "Damping of the factors (default 0.01)", "X")
+      ->check(number(0, 1e6));
+  option("--damping-mode", damping_mode,
+         "How damping is divided between the factors: pi (default) or plain", "WORD")
       ->check(CLI::IsMember(damping_names()));
-  option("--running-average", options.kfac.running_average, "Share of the old; default 0.95", "X")
+  option("--running-average", options.kfac.running_average,
+         "Weight of the old average (default 0.95)", "X")
       ->check(number(0, 1));
   verb->add_flag("--identity-start", options.kfac.identity_start,
-                 "The running average starts from the identity")
+                 "Start the running average from the identity")
       ->group(group);
-  option("--convention", convention, "Scale of factors: kfc (default), paper, kfac-pytorch", "WORD")
+  option("--convention", convention, "Scale of the factors: kfc (default), paper, kfac-pytorch",
+         "WORD")
       ->check(CLI::IsMember(convention_names()));
-  option("--kl-clip", options.kfac.kl_clip, "Limit of an update; 0: none; default 0.001", "X")
+  option("--kl-clip", options.kfac.kl_clip, "Limit of an update, 0 for none (default 0.001)", "X")
       ->check(number(0, 1e6));
-  option("--factor-interval", options.kfac.factor_interval, "Steps between new factors; default 1",
+  option("--factor-interval", options.kfac.factor_interval, "Steps between new factors (default 1)",
          "N")
       ->check(count(1, 1'000'000));
-  option("--inverse-interval", inverse_interval, "Steps between new inverses; default 5", "N")
+  option("--inverse-interval", inverse_interval, "Steps between new inverses (default 5)", "N")
       ->check(count(1, 1'000'000));
-  option("--precision", precision, "Of products on a GPU: tf32 (default), fp32, bf16", "WORD")
+  option("--precision", precision,
+         "Precision of K-FAC's products on a GPU: tf32 (default), fp32, bf16", "WORD")
       ->check(CLI::IsMember(precision_names()));
-  option("--patch-memory", patch_megabytes, "For the patches of a convolution; default 256", "MB")
+  option("--patch-memory", patch_megabytes, "Memory for the patches of a convolution (default 256)",
+         "MB")
       ->check(count(1, kMaxPatchMegabytes));
 
-  group = "Ranks (under mpirun; each variant overrides the algorithm's preset)";
-  option("--cluster", options.ranks.cluster, "Costs to plan for: a cluster of the data", "NAME");
-  option("--cluster-file", options.ranks.cluster_file, "Or a file of 'spdkfac calibrate'", "FILE")
+  group = "Ranks (under mpirun; each variant overrides one option of the algorithm)";
+  option("--cluster", options.ranks.cluster, "Costs to plan for: a bundled cluster", "NAME");
+  option("--cluster-file", options.ranks.cluster_file,
+         "Costs to plan for: a file of 'spdkfac calibrate'", "FILE")
       ->excludes("--cluster");
   verb->add_flag("--recalibrate", options.ranks.recalibrate,
-                 "Without a cluster: measure the costs anew")
+                 "Measure the costs again if no cluster is given")
       ->group(group)
       ->excludes("--cluster")
       ->excludes("--cluster-file");
-  option("--plan", options.ranks.plan_file, "Follow the plan of a file", "FILE")
+  option("--plan", options.ranks.plan_file, "Follow this plan file", "FILE")
       ->excludes("--cluster")
       ->excludes("--cluster-file")
       ->excludes("--recalibrate");
-  option("--plan-out", options.ranks.plan_out, "Write the plan that was followed", "FILE");
+  option("--plan-out", options.ranks.plan_out, "Write the plan that the run followed", "FILE");
   option("--profile-steps", options.ranks.profile_steps,
-         "Steps to measure before the plan is made again; 0: never; default 5", "N")
+         "Timed steps before the plan is made again, 0 for never (default 5)", "N")
       ->check(count(0, kMaxSteps));
-  option("--backend", options.ranks.backend, "mpi (default) or nccl (a GPU for each rank)", "NAME")
+  option("--backend", options.ranks.backend, "mpi (default) or nccl (one GPU per rank)", "NAME")
       ->check(CLI::IsMember({"mpi", "nccl"}));
   option("--timeout", options.ranks.timeout_seconds,
-         "Seconds to wait for a rank that does not answer; default 60", "S")
+         "Seconds to wait for a rank that does not answer (default 60)", "S")
       ->check(count(1, 86'400));
   plan_flags.add_to(*verb, group);
 
   group = "Output";
-  option("--eval-every", options.eval_every, "Also test after every so many steps", "STEPS")
+  option("--eval-every", options.eval_every, "Also test every so many steps", "STEPS")
       ->check(count(1, kMaxSteps));
-  option("--target-accuracy", options.target_accuracy, "Stop when a test reaches it", "SHARE")
+  option("--target-accuracy", options.target_accuracy, "Stop when a test reaches this accuracy",
+         "SHARE")
       ->check(number(1e-6, 1));
-  option("--metrics", options.metrics, "Append a JSON line for each epoch and test", "FILE");
-  option("--trace", options.trace, "Write the last step for ui.perfetto.dev", "FILE");
-  verb->add_flag("--json", options.json, "Print a summary as JSON; the table goes to stderr")
+  option("--metrics", options.metrics, "Append one JSON line per epoch and test", "FILE");
+  option("--trace", options.trace, "Write a trace of the last step, for ui.perfetto.dev", "FILE");
+  verb->add_flag("--json", options.json, "Print a summary as JSON; other output goes to stderr")
       ->group(group);
 
   group = "Checkpoints";
-  option("--checkpoint-dir", options.checkpoint_dir, "Folder of this run's checkpoints", "DIR");
-  option("--checkpoint-every", options.checkpoint_every, "Default: after each epoch", "STEPS")
+  option("--checkpoint-dir", options.checkpoint_dir, "Folder for the checkpoints of this run",
+         "DIR");
+  option("--checkpoint-every", options.checkpoint_every,
+         "Steps between checkpoints (default: after each epoch)", "STEPS")
       ->check(count(1, kMaxSteps));
-  option("--keep", options.keep, "The newest so many checkpoints; default 3", "N")
+  option("--keep", options.keep, "Number of checkpoints to keep (default 3)", "N")
       ->check(CLI::Range(1, 1'000'000));
   verb->add_flag("--resume", options.resume, "Continue from the newest checkpoint")->group(group);
 }
@@ -211,7 +227,7 @@ void TrainVerb::check_flags() const {
   }
   if (options.data == "cifar10" && options.data_dir.empty()) {
     throw ConfigError(
-        "flags: --data cifar10 needs --data-dir; it must hold the files of "
+        "flags: --data cifar10 needs --data-dir, a folder with the files of "
         "cifar-10-binary.tar.gz");
   }
   if (options.checkpoint_dir.empty()) {
@@ -263,10 +279,9 @@ train::TrainResult TrainVerb::train_with_clear_errors() const {
     TrainOutput output(options.json);
     return train::train(resolve(), output);
   } catch (const c10::OutOfMemoryError& error) {
-    throw Error(
-        fmt::format("train: the device's memory is full ({}); lower --batch, --width or "
-                    "--patch-memory",
-                    error.what_without_backtrace()));
+    throw Error(fmt::format(
+        "train: the device is out of memory ({}); lower --batch, --width or --patch-memory",
+        error.what_without_backtrace()));
   }
 }
 

@@ -24,10 +24,10 @@ void add_torch_verbs(CLI::App& app);
 // which stands beside it; when there is none, a ConfigError says so. Otherwise does nothing.
 void forward_torch_verb(int argc, char** argv);
 
-constexpr const char* kCalibrateHelp = "Measure this machine or cluster, for --cluster-file";
-constexpr const char* kDescribeHelp = "Write the layer table of a model";
+constexpr const char* kCalibrateHelp = "Measure this machine or cluster and write a cluster file";
+constexpr const char* kDescribeHelp = "Print or write the layer table of a model";
 constexpr const char* kTrainHelp = "Train a model with SGD, Adam or K-FAC";
-constexpr const char* kBenchHelp = "The paper's experiments, measured or simulated";
+constexpr const char* kBenchHelp = "Run the paper's experiments: measured, simulated or emulated";
 void add_calibrate_verb(CLI::App& app);
 void add_describe_verb(CLI::App& app);
 void add_bench_verb(CLI::App& app);

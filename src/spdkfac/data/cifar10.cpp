@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kCifarClasses = 10;
 constexpr std::int64_t kPixels = 3 * 32 * 32;
 constexpr std::int64_t kRecord = 1 + kPixels;  // label, then red, green and blue planes
-constexpr const char* kCifarRemedy = "--data-dir must hold the files of cifar-10-binary.tar.gz";
+constexpr const char* kCifarRemedy = "--data-dir must contain the files of cifar-10-binary.tar.gz";
 
 // [n, 3073]
 at::Tensor read_records(const fs::path& path) {
@@ -26,7 +26,7 @@ at::Tensor read_records(const fs::path& path) {
   const auto size = static_cast<std::int64_t>(bytes.size());
   if (size == 0) fail("the file is empty");
   if (size % kRecord != 0) {
-    fail(fmt::format("has {} bytes, which is no multiple of {}", size, kRecord));
+    fail(fmt::format("has {} bytes, which is not a multiple of {}", size, kRecord));
   }
   for (std::int64_t i = 0; i < size / kRecord; ++i) {
     const int label = bytes[static_cast<std::size_t>(i * kRecord)];

@@ -77,7 +77,7 @@ Bytes8 decompress(Bytes8 compressed, const Place& place) {
     place.check_size(bytes.size());
   }
   if (stream.avail_in > 0) {
-    place.fail(fmt::format("{} bytes behind the end of the gzip data", stream.avail_in));
+    place.fail(fmt::format("{} bytes after the end of the gzip data", stream.avail_in));
   }
   return bytes;
 }

@@ -45,8 +45,8 @@ IdxFile read_idx(const fs::path& plain, int dimensions, const std::string& remed
     content *= static_cast<double>(file.sizes.back());
   }
   if (content != static_cast<double>(bytes.size() - header)) {
-    fail(fmt::format("has {} bytes behind its header (its header says {:.0f})",
-                     bytes.size() - header, content));
+    fail(fmt::format("has {} bytes after its header, which announces {:.0f}", bytes.size() - header,
+                     content));
   }
   bytes.erase(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(header));
   file.values = std::move(bytes);

@@ -37,8 +37,8 @@ CostTable parse_table(const JsonValue& value) {
     // Sizes count elements or rows. Closer ones would give slopes that are not finite.
     if (!points.empty() && size < points.back().first + 1) {
       pair[0].fail(
-          fmt::format("sizes must increase by at least 1 (got {} after {}); sort the points "
-                      "and drop doubles",
+          fmt::format("sizes must increase by at least 1 (got {} after {}); sort the points and "
+                      "remove duplicates",
                       size, points.back().first));
     }
     if (!points.empty() && time < points.back().second) {

@@ -196,11 +196,11 @@ std::vector<LayerCosts> layer_costs(const ModelSpec& model, const CostModel& cos
                     ? "measured totals, which need the flops of every layer,"
                     : fmt::format("measured totals only for batch {}", totals->second.batch);
       }
-      throw ConfigError(fmt::format(
-          "cluster {}: cannot tell the time of layer {} of {} at batch {} (the cluster has {} and "
-          "no compute rates); add \"compute\" to the cluster file, \"times\" to the model file, or "
-          "use another batch",
-          costs.name, layer.name, model.name, model.batch, known));
+      throw ConfigError(
+          fmt::format("cluster {}: the time of layer {} of {} at batch {} is unknown (the cluster "
+                      "has {} and no compute rates); add \"compute\" to the cluster file or "
+                      "\"times\" to the model file, or use another batch",
+                      costs.name, layer.name, model.name, model.batch, known));
     }
     if (layer.times && layer.times->precondition) {
       cost.precondition = *layer.times->precondition;

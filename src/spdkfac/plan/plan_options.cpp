@@ -38,7 +38,7 @@ std::vector<AlgorithmInfo> build_algorithms() {
   add("d-kfac", "D-KFAC", S::kBulk, F::kThreshold, P::kReplicated,
       "factors after the backward pass, every rank inverts everything");
   add("mpd-kfac", "MPD-KFAC", S::kBulk, F::kThreshold, P::kSequential,
-      "as d-kfac, inverses dealt out in turn and broadcast");
+      "like d-kfac; inverses are dealt out in turn and broadcast");
   add("spd-kfac", "SPD-KFAC", S::kPipelined, F::kGreedy, P::kBalanced,
       "the paper: pipelined factors, greedy fusion, balanced inverses");
   add("pipe", "+Pipe-LBP", S::kPipelined, F::kGreedy, P::kReplicated, "ablation: pipelining only");
@@ -47,9 +47,9 @@ std::vector<AlgorithmInfo> build_algorithms() {
   add("naive", "Naive", S::kNaive, F::kThreshold, P::kBalanced,
       "A leaves after the forward pass, G after the backward pass");
   add("lw-none", "LW w/o TF", S::kPipelined, F::kNone, P::kBalanced,
-      "layer-wise, every factor its own message");
+      "layer by layer; every factor is a message");
   add("lw-threshold", "LW w/ TTF", S::kPipelined, F::kThreshold, P::kBalanced,
-      "layer-wise, fused up to a threshold");
+      "layer by layer; factors are fused up to a threshold");
   add("sp-otf", "SP w/ OTF", S::kPipelined, F::kGreedy, P::kBalanced,
       "the paper's fusion; the same as spd-kfac");
   add("optimal-fusion", "", S::kPipelined, F::kOptimal, P::kBalanced,
@@ -65,7 +65,7 @@ std::vector<AlgorithmInfo> build_algorithms() {
                             "the owner preconditions its layers and sends gradients");
   owner_scheme(spread);
   PlanOptions& blocks = add("owner-blocks", "", S::kPipelined, F::kOptimal, P::kBlocks,
-                            "as owner-precondition, owners of consecutive layers");
+                            "like owner-precondition; an owner has consecutive layers");
   owner_scheme(blocks);
   return list;
 }

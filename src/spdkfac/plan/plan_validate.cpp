@@ -17,14 +17,14 @@ class Tally {
 
   void mark(int layer, const std::string& where) {
     if (seen_[static_cast<std::size_t>(layer)]) {
-      throw ConfigError(fmt::format("{}: {} of layer {} is there twice; make the plan again", where,
+      throw ConfigError(fmt::format("{}: {} of layer {} appears twice; make the plan again", where,
                                     what_, layer));
     }
     seen_[static_cast<std::size_t>(layer)] = true;
   }
   void expect_all(const std::string& where) const { expect(true, "is missing", where); }
   void expect_none(const std::string& where) const {
-    expect(false, "has no place in this step", where);
+    expect(false, "does not belong to this step", where);
   }
 
  private:
@@ -97,8 +97,8 @@ void validate_factors(const Plan& plan, const ModelSpec& model, const std::strin
       const bool adjacent = i > 0 && plan.placements[i - 1].layer == factor.layer;
       if (second && !adjacent) {
         throw ConfigError(
-            fmt::format("{}: both factors of layer {} must stand together, because "
-                        "its gradient is exchanged; make the plan again",
+            fmt::format("{}: both factors of layer {} must be neighbours, because its gradient is "
+                        "exchanged; make the plan again",
                         place, factor.layer));
       }
       known = factor.owner;
@@ -163,7 +163,7 @@ bool carries_only(const Message& message, TensorKind kind) {
 void validate_members(const Plan& plan, const std::string& where) {
   for (std::size_t i = 0; i < plan.messages.size(); ++i) {
     const std::vector<Member>& members = plan.messages[i].members;
-    if (members.empty()) reject_message(where, i, "it carries nothing");
+    if (members.empty()) reject_message(where, i, "it is empty");
     const bool means = std::any_of(members.begin(), members.end(), [](const Member& member) {
       return member.kind == TensorKind::kDiagonalMeans;
     });
@@ -207,8 +207,8 @@ void validate_messages(const Plan& plan, const ModelSpec& model, const std::stri
           member_size(model.layers[static_cast<std::size_t>(member.layer)], member.kind).elements;
       if (const Route needed = routes.of(member); message.route != needed) {
         throw ConfigError(
-            fmt::format("{}: {} of layer {} does not travel to where the plan needs it (got {}, "
-                        "not {}); make the plan again",
+            fmt::format("{}: {} of layer {} is not sent to where the plan needs it (got {}, "
+                        "expected {}); make the plan again",
                         place, name_of(tensor_kind_names(), member.kind), member.layer,
                         describe(message.route), describe(needed)));
       }

@@ -18,8 +18,8 @@ std::optional<std::string> conflict_in(const RefreshIntervals& intervals) {
   }
   if (intervals.inverses % intervals.factors != 0) {
     return fmt::format(
-        "inverse_interval={} is not a multiple of factor_interval={}; inverses are refreshed from "
-        "fresh factors, choose a multiple",
+        "inverse_interval={} is not a multiple of factor_interval={}; new inverses are made from "
+        "new factors, choose a multiple",
         intervals.inverses, intervals.factors);
   }
   return std::nullopt;

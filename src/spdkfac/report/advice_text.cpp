@@ -37,14 +37,14 @@ std::string limiting_text(const sim::Advice& advice) {
   const auto most = std::find_if(limits.begin(), limits.end(), [&](const sim::Limit& limit) {
     return limit.id == advice.limiting;
   });
-  if (most == limits.end()) return "No part alone limits the iteration.\n";
+  if (most == limits.end()) return "No single part limits the iteration.\n";
   const auto bound =
       std::max_element(limits.begin(), limits.end(),
                        [](const sim::Limit& a, const sim::Limit& b) { return a.alone < b.alone; });
   return fmt::format(
-      "Most limiting: {}. {} the iteration would take {} instead of {} ms.\n"
-      "With all else at no cost, {} would still take {} ms.\n",
-      most->part, most->id == sim::kLargestInverse ? "Divided among all" : "At no cost",
+      "Largest limit: {}. {} the iteration would take {} instead of {} ms.\nIf everything else "
+      "were free, {} would still take {} ms.\n",
+      most->part, most->id == sim::kLargestInverse ? "Divided equally," : "If it were free,",
       milliseconds(most->without), milliseconds(advice.iteration), bound->part,
       milliseconds(bound->alone));
 }
@@ -65,16 +65,16 @@ std::string limits_text(const AdviceReport& report) {
                    bar(part, kBarWidth)});
   }
   std::string text = "What limits it\n" + table.text() +
-                     "alone: nothing else costs anything. without it: it costs nothing; the "
-                     "largest inverse,\nan equal share of all. Savings overlap.\n\n" +
+                     "alone: everything else is free. without it: this part is free (the largest "
+                     "inverse: no larger\nthan an equal share of all). Savings overlap.\n\n" +
                      limiting_text(advice);
-  text += fmt::format("The largest inverse takes {} ms, all together {} ms",
+  text += fmt::format("The largest inverse takes {} ms, all inverses together {} ms",
                       milliseconds(advice.largest_inverse), milliseconds(advice.all_inverses));
   const int world = report.scenario.world;
   if (world == 1) return text + ".\n";
   return text + fmt::format(
-                    ", an equal share of them {} ms.\n"
-                    "In a full step a worker waits {} ms for others, on average.\n",
+                    ", an equal share of them {} ms.\nIn a full step a rank waits {} ms for others "
+                    "on average.\n",
                     milliseconds(advice.all_inverses / world),
                     milliseconds(average_wait(report.judged)));
 }
@@ -83,7 +83,8 @@ template <class Predicate>
 std::string helps_most(const sim::Advice& advice, const char* words, const Predicate& counts) {
   const auto found = std::find_if(advice.changes.begin(), advice.changes.end(), counts);
   if (found == advice.changes.end() || found->speedup <= 1) return "";
-  return fmt::format("Most {}: {}, speed-up {}.\n", words, found->what, number(found->speedup, 2));
+  return fmt::format("Most gained {}: {}, speed-up {}.\n", words, found->what,
+                     number(found->speedup, 2));
 }
 
 std::string changes_text(const sim::Advice& advice) {
@@ -92,11 +93,11 @@ std::string changes_text(const sim::Advice& advice) {
                {"iteration ms"},
                {"examples/s"},
                {"speed-up"},
-               {"training sees", Table::Align::kLeft}});
+               {"effect on training", Table::Align::kLeft}});
   for (const sim::Change& change : advice.changes) {
     table.add_row({change.what, needs_name(change.needs), milliseconds(change.iteration),
                    number(change.examples_per_second, 0), number(change.speedup, 2),
-                   change.training.empty() ? "no difference" : change.training});
+                   change.training.empty() ? "none" : change.training});
   }
   return "What would help\n" + table.text() +
          "Speed-ups are of examples a second. Assumed: twice the batch computes twice as long,\n"
@@ -105,7 +106,7 @@ std::string changes_text(const sim::Advice& advice) {
                     [](const sim::Change& c) { return c.needs == sim::Needs::kOption; }) +
          helps_most(advice, "by hardware",
                     [](const sim::Change& c) { return c.needs == sim::Needs::kHardware; }) +
-         helps_most(advice, "without a difference to the training",
+         helps_most(advice, "with no effect on training",
                     [](const sim::Change& c) { return c.training.empty(); });
 }
 

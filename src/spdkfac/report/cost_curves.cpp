@@ -55,9 +55,10 @@ std::string to_text(const CostCurves& curves) {
   if (!curves.has_threshold) return text;
   return text +
          (curves.threshold
-              ? fmt::format("up to dimension {} an inverse is cheaper to compute than to receive\n",
-                            *curves.threshold)
-              : "there is no dimension whose inverse is cheaper to compute than to receive\n");
+              ? fmt::format(
+                    "up to dimension {}, computing an inverse is cheaper than receiving it\n",
+                    *curves.threshold)
+              : "no inverse is cheaper to compute than to receive\n");
 }
 
 Json points_json(const std::vector<plan::Measurement>& measurements) {

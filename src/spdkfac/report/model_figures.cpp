@@ -85,7 +85,7 @@ ModelFigures figures_of(const ModelSpec& model, const std::optional<PaperModel>&
 
 std::string to_text(std::span<const ModelFigures> models) {
   return details_text(models) + "\n" + sizes_text(models) +
-         "Elements of upper triangles, which travel.\n";
+         "Elements count the upper triangles, which are what is sent.\n";
 }
 
 Json to_json(const ModelFigures& model) {

@@ -166,14 +166,14 @@ Loads loads_of(const Plan& plan, const ModelSpec& model, const CostModel& costs)
 
 std::string everywhere_text(const Loads& loads) {
   if (loads.everywhere.factors.empty()) return "";
-  return fmt::format("  every worker inverts {}: {:.1f} ms\n", loads.everywhere.factors.size(),
+  return fmt::format("  every rank inverts {}: {:.1f} ms\n", loads.everywhere.factors.size(),
                      1e3 * loads.everywhere.inverses.value());
 }
 
 std::string owned_text(const Plan& plan, const Loads& loads) {
   if (loads.owned.empty()) return "";
   const std::size_t everywhere = loads.everywhere.factors.size();
-  return fmt::format("  {} owned by {} of {} workers; owners send {}\n",
+  return fmt::format("  {} owned by {} of {} ranks; owners send {}\n",
                      plan.placements.size() - everywhere, loads.owned.size(), plan.world,
                      loads.gradients == 0 ? "inverses"
                      : loads.gradients + everywhere == plan.placements.size()
@@ -211,7 +211,7 @@ std::string owners_text(const Plan& plan, const ModelSpec& model, const CostMode
 }
 
 std::string heading(const Plan& plan, const ModelSpec& model, const CostModel& costs) {
-  std::string text = fmt::format("{} for {} ({} layers, batch {}) on {} worker{} of {}\n",
+  std::string text = fmt::format("{} for {} ({} layers, batch {}) on {} rank{} of {}\n",
                                  plan.algorithm, model.name, model.layers.size(), model.batch,
                                  plan.world, plan.world == 1 ? "" : "s", costs.name);
   text += fmt::format("{} fusion", name_of(fusion_names(), plan.options.fusion));
@@ -227,7 +227,8 @@ std::string heading(const Plan& plan, const ModelSpec& model, const CostModel& c
   }
   text += fmt::format(", digest {}\n", plan.digest());
   if (plan.predicted_iteration) {
-    text += fmt::format("predicted iteration {:.1f} ms\n", 1e3 * plan.predicted_iteration->value());
+    text +=
+        fmt::format("forecast: {:.1f} ms per iteration\n", 1e3 * plan.predicted_iteration->value());
   }
   return text;
 }
@@ -237,7 +238,7 @@ std::string heading(const Plan& plan, const ModelSpec& model, const CostModel& c
 std::string plan_text(const Plan& plan, const ModelSpec& model, const CostModel& costs, bool full) {
   std::string text = heading(plan, model, costs) + "\n";
   if (plan.messages.empty()) {
-    text += "messages: none, nothing travels\n";
+    text += "messages: none\n";
   } else {
     text += full ? messages_table(plan) : messages_summary(plan);
   }

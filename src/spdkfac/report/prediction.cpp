@@ -38,7 +38,7 @@ std::string speedup(std::optional<Seconds> baseline, Seconds time) {
 }
 
 std::string heading(const Prediction& p) {
-  return fmt::format("{}, batch {}, on {} worker{} of {}\n", p.model, p.batch, p.world,
+  return fmt::format("{}, batch {}, on {} rank{} of {}\n", p.model, p.batch, p.world,
                      p.world == 1 ? "" : "s", p.cluster);
 }
 
@@ -49,7 +49,7 @@ std::string utilisation_text(const Prediction& p) {
       [](const RankUtilisation& a, const RankUtilisation& b) { return a.compute < b.compute; });
   const RankUtilisation& busiest = *high;
   std::string text =
-      fmt::format("workers compute {:.1f} to {:.1f} % of a full step",
+      fmt::format("ranks compute {:.1f} to {:.1f} % of a full step",
                   100 * (low->compute / p.full_step), 100 * (busiest.compute / p.full_step));
   if (busiest.channel > Seconds(0)) {
     text += fmt::format("; the channel is busy {:.1f} % of it, {:.1f} % of that hidden",
@@ -115,7 +115,7 @@ Prediction parse_prediction(const Json& document, const std::string& where) {
 }
 
 std::string describe(const Prediction& p) {
-  std::string text = heading(p) + fmt::format("{}: {} ms an iteration\n\n", p.algorithm,
+  std::string text = heading(p) + fmt::format("{}: {} ms per iteration\n\n", p.algorithm,
                                               milliseconds(p.result.iteration));
   Table table({{"part", Table::Align::kLeft}, {"ms"}, {"%"}, {"", Table::Align::kLeft}});
   for (const Category category : kCategories) {
@@ -130,7 +130,7 @@ std::string describe(const Prediction& p) {
   const auto [smallest, largest] = inverse_range(p);
   const std::string low = milliseconds(smallest);
   const std::string high = milliseconds(largest);
-  text += fmt::format("each worker sends {} MB; inverses take {} ms of a worker's time\n",
+  text += fmt::format("each rank sends {} MB; inverses take {} ms of a rank's time\n",
                       megabytes(p.result.sent_bytes),
                       low == high ? high : fmt::format("{} to {}", low, high));
   return text + utilisation_text(p);
@@ -198,7 +198,7 @@ std::string scaling_text(std::span<const Prediction> predictions) {
     }
     if (std::find(worlds.begin(), worlds.end(), p.world) == worlds.end()) worlds.push_back(p.world);
   }
-  std::vector<Table::Column> columns = {{"workers"}};
+  std::vector<Table::Column> columns = {{"ranks"}};
   for (const std::string& algorithm : algorithms) columns.push_back({algorithm + " ms"});
   columns.push_back({"best images/s"});
   Table table(std::move(columns));
@@ -217,7 +217,7 @@ std::string scaling_text(std::span<const Prediction> predictions) {
     table.add_row(std::move(row));
   }
   const Prediction& first = predictions.front();
-  return fmt::format("{}, batch {} per worker, on {}\n", first.model, first.batch, first.cluster) +
+  return fmt::format("{}, batch {} per rank, on {}\n", first.model, first.batch, first.cluster) +
          table.text();
 }
 

@@ -221,7 +221,7 @@ std::string table_text(RunTable table, std::span<const Run> runs) {
 }  // namespace
 
 std::string runs_text(RunTable table, std::span<const Run> runs) {
-  if (runs.empty()) return "nothing was run\n";
+  if (runs.empty()) return "no runs\n";
   return table_text(table, runs) + errors_text(runs);
 }
 

@@ -185,8 +185,8 @@ void install() {
   static const bool done = [] {
     if (c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(kKey)) {
       throw ConfigError(
-          "capture: another library uses torch's dispatch key TESTING_ONLY_GenericMode; "
-          "only one of them can be in a process");
+          "capture: another library in this process uses torch's dispatch key "
+          "TESTING_ONLY_GenericMode; use only one of them");
     }
     [[gnu::used]] static auto* fallback =
         new torch::Library(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);

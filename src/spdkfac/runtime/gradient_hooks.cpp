@@ -34,8 +34,8 @@ GradientHooks::GradientHooks(const std::vector<at::Tensor>& parameters, Callback
     const auto* other = dynamic_cast<const Hook*>(present.get());
     if (present && !(other && other->orphaned())) {
       throw ConfigError(
-          "kfac: a parameter already has a hook that waits for its gradient; only one object can "
-          "send a model's gradients");
+          "kfac: a parameter already has a gradient hook; only one Preconditioner can send the "
+          "gradients of a model");
     }
     autograd::set_post_acc_grad_hooks(parameters_[index], std::make_unique<Hook>(callback_, index));
   }

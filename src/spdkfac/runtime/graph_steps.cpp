@@ -18,12 +18,13 @@ class GraphSteps::Impl {
         on_gpu_(kfac.layers().front().weight.is_cuda()),
         step_(std::move(step)) {
     if (kfac.options().trace) {
-      throw ConfigError("kfac: recorded steps have no trace; switch options.trace off");
+      throw ConfigError(
+          "kfac: steps that run as CUDA graphs cannot be traced; switch options.trace off");
     }
     if (kfac.ranks() > 1) {
       throw ConfigError(
-          fmt::format("kfac: steps of {} ranks cannot be recorded; run them as they are, or train "
-                      "on one rank",
+          fmt::format("kfac: steps of {} ranks cannot run as CUDA graphs; run them without, or "
+                      "train on one rank",
                       kfac.ranks()));
     }
     forget();

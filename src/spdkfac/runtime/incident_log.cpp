@@ -81,8 +81,8 @@ void IncidentLog::record(const at::Tensor& flags, std::vector<Note> notes) {
   const auto found = cleared_.find(flags.numel());
   if (found == cleared_.end()) {
     throw ConfigError(
-        "kfac: a step is recorded of a kind that was not run before; run each kind of step once, "
-        "then record it");
+        "kfac: this kind of step cannot be recorded before it has run; run each kind of step once "
+        "first");
   }
   at::Tensor sums = found->second;
   cleared_.erase(found);

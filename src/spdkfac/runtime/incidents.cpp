@@ -43,8 +43,8 @@ void Incidents::not_captured(std::size_t layer) {
   if (!logger_ || not_captured_logged_[layer]) return;
   not_captured_logged_[layer] = true;
   logger_->warn(
-      "kfac: layer {} has a gradient, but no call of it was seen; its last inverses are used if "
-      "there are any (was the forward pass on another thread, or in evaluation mode?)",
+      "kfac: layer {} has a gradient, but no call of it was seen; its last inverses are used, if "
+      "there are any (did the forward pass run on another thread or in evaluation mode?)",
       names_[layer]);
 }
 

@@ -42,8 +42,8 @@ KfacCounters load_state(torch::serialize::InputArchive& archive, FactorBank& ban
   const c10::NoGradGuard no_grad;
   c10::IValue value;
   if (!archive.try_read("format", value) || value.toStringRef() != kStateFormat) {
-    throw ConfigError(
-        fmt::format("kfac state: expected format {}; load what save() wrote", kStateFormat));
+    throw ConfigError(fmt::format("kfac state: expected format {}; load a state that save() wrote",
+                                  kStateFormat));
   }
   archive.read("options", value);
   if (value.toStringRef() != digest(options)) {
@@ -54,7 +54,7 @@ KfacCounters load_state(torch::serialize::InputArchive& archive, FactorBank& ban
   archive.read("layers", value);
   if (value.toInt() != static_cast<std::int64_t>(bank.size())) {
     throw ConfigError(
-        fmt::format("kfac state: {} layers, the model has {}; load a state of this model",
+        fmt::format("kfac state: has {} layers, but the model has {}; load a state of this model",
                     value.toInt(), bank.size()));
   }
   for (std::size_t index = 0; index < bank.size(); ++index) {
@@ -63,7 +63,7 @@ KfacCounters load_state(torch::serialize::InputArchive& archive, FactorBank& ban
     layer.read("name", value);
     if (value.toStringRef() != bank.state(index).layer().name) {
       throw ConfigError(
-          fmt::format("kfac state: layer {} is {}, in the model {}; load a state of this model",
+          fmt::format("kfac state: layer {} is {}, but {} in the model; load a state of this model",
                       index, value.toStringRef(), bank.state(index).layer().name));
     }
     bank.state(index).load(layer);
@@ -71,7 +71,7 @@ KfacCounters load_state(torch::serialize::InputArchive& archive, FactorBank& ban
   archive.read("counters", value);
   const std::vector<std::int64_t> values = value.toIntVector();
   if (values.size() != 8)
-    throw ConfigError("kfac state: counters are missing; load what save() wrote");
+    throw ConfigError("kfac state: the counters are missing; load a state that save() wrote");
   return {values[0], values[1], values[2], values[3], values[4], values[5], values[6], values[7]};
 }
 

@@ -38,8 +38,8 @@ at::Tensor read_tensor(torch::serialize::InputArchive& archive, const std::strin
   if (!archive.try_read(key, tensor) || tensor.sizes() != shape ||
       tensor.scalar_type() != like.scalar_type()) {
     throw ConfigError(
-        fmt::format("kfac state: layer {}: {} is missing or of another shape or type; load a state "
-                    "of this model",
+        fmt::format("kfac state: layer {}: {} is missing, or its shape or type differs; load a "
+                    "state of this model",
                     layer, key));
   }
   return tensor.to(like.device());
@@ -73,10 +73,10 @@ LayerState::LayerState(TrackedLayer layer, const KfacOptions& options)
 void LayerState::make_ready(std::int64_t groups) {
   if (ready()) {
     if (a_->sum.device() == layer_.weight.device()) return;
-    throw ConfigError(fmt::format(
-        "kfac: layer {} moved from {} to {} after the first step; make the Preconditioner after "
-        "moving the model",
-        layer_.name, a_->sum.device().str(), layer_.weight.device().str()));
+    throw ConfigError(
+        fmt::format("kfac: layer {} moved from {} to {} after the first step; create the "
+                    "Preconditioner after moving the model",
+                    layer_.name, a_->sum.device().str(), layer_.weight.device().str()));
   }
   const at::Tensor& weight = layer_.weight;
   const std::int64_t d_a = weight[0].numel() + (layer_.bias.defined() ? 1 : 0);

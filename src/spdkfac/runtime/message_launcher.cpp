@@ -55,11 +55,10 @@ void MessageLauncher::factor_added(FactorId id) {
   const Member member = factor_member(*layer, id.side);
   if (!step_->contains(member)) return;
   if (is_ready(member)) {
-    throw ConfigError(
-        fmt::format("kfac: layer {} was called {} times in a step and {} times in the first one; "
-                    "with several ranks its factors have left by then: call it equally often in "
-                    "each step",
-                    bank_.name(id.layer), readiness_.counted(id), readiness_.expected(id)));
+    throw ConfigError(fmt::format(
+        "kfac: layer {} was called {} times in this step, but {} times in the first one; on "
+        "several ranks its factor has already been sent: call it equally often in each step",
+        bank_.name(id.layer), readiness_.counted(id), readiness_.expected(id)));
   }
   switch (step_->plan().options.factor_schedule) {
     case FactorSchedule::kPipelined:
@@ -78,11 +77,10 @@ void MessageLauncher::gradient_finished(std::size_t layer, std::size_t gradient)
   if (step_ == nullptr || !readiness_.learned()) return;
   const Member member{TensorKind::kGradient, step_->order().planned(layer).value()};
   if (is_ready(member)) {
-    throw ConfigError(
-        fmt::format("kfac: a gradient of layer {} was finished more often in a step than in the "
-                    "first one; with several ranks it has left by then: run equally many backward "
-                    "passes in each step",
-                    bank_.name(layer)));
+    throw ConfigError(fmt::format(
+        "kfac: a gradient of layer {} was finished more often in this step than in the first one; "
+        "on several ranks it has already been sent: run equally many backward passes in each step",
+        bank_.name(layer)));
   }
   leave_if_complete(member);
 }

@@ -21,10 +21,9 @@ LayerSpec spec_of_uses(const TrackedLayer& layer, const std::vector<kfac::LayerU
   spec.positions = 0;
   for (const kfac::LayerUse& use : uses) {
     if (use.groups() > 1) {
-      throw ConfigError(
-          fmt::format("{}: layer {} has {} groups; layer tables cannot hold grouped "
-                      "convolutions yet",
-                      where, layer.name, use.groups()));
+      throw ConfigError(fmt::format(
+          "{}: layer {} has {} groups; layer tables do not support grouped convolutions yet", where,
+          layer.name, use.groups()));
     }
     spec.positions += use.positions;
   }

@@ -56,8 +56,9 @@ Planner planner_of_costs(const CostModel& costs, int world, const PlanOptions& o
 
 Planner planner_of_plan(const Plan& plan, int world, const std::string& where) {
   if (plan.world != world) {
-    throw ConfigError(fmt::format("{}: is for {} ranks, this run has {}; make a plan for as many",
-                                  where, plan.world, world));
+    throw ConfigError(
+        fmt::format("{}: is for {} ranks, this run has {}; make a plan for that number", where,
+                    plan.world, world));
   }
   return [plan, world](const ModelSpec& model, const RefreshIntervals&, StepKind step) {
     if (step == plan.step) return plan;

@@ -66,8 +66,8 @@ void Preconditioner::step(double learning_rate) {
 void Preconditioner::step() {
   if (!impl_->options.learning_rate && impl_->options.kl_clip > 0) {
     throw ConfigError(
-        "kfac: kl_clip needs the learning rate; call step(learning_rate), or set "
-        "options.learning_rate, or kl_clip=0");
+        "kfac: kl_clip needs the learning rate; call step(learning_rate), set "
+        "options.learning_rate, or set kl_clip=0");
   }
   impl_->step(impl_->options.learning_rate.value_or(0));
 }

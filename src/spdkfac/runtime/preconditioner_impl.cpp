@@ -27,17 +27,17 @@ int ranks_of(const Distribution& distribution) {
 KfacOptions validated(const KfacOptions& options, int world) {
   validate(options);
   if (world > 1 && options.inverse_interval % options.factor_interval != 0) {
-    throw ConfigError(fmt::format(
-        "kfac: inverse_interval={} is no multiple of factor_interval={}; with several ranks new "
-        "inverses come with new factors",
-        options.inverse_interval, options.factor_interval));
+    throw ConfigError(
+        fmt::format("kfac: inverse_interval={} is not a multiple of factor_interval={}; on several "
+                    "ranks, new inverses come with new factors: choose a multiple",
+                    options.inverse_interval, options.factor_interval));
   }
   return options;
 }
 
 std::vector<TrackedLayer> not_empty(std::vector<TrackedLayer> layers) {
   if (layers.empty()) {
-    throw ConfigError("kfac: the model has no Conv2d and no Linear layer; K-FAC covers these");
+    throw ConfigError("kfac: the model has no Conv2d or Linear layer, which K-FAC needs");
   }
   return layers;
 }
@@ -209,8 +209,8 @@ void Preconditioner::Impl::make_plan_again() {
 void Preconditioner::Impl::time_layers(bool on) {
   if (plans_.model().layers.empty()) {
     throw ConfigError(
-        "kfac: layers are timed by several ranks that have a plan; call time_layers() after their "
-        "first step");
+        "kfac: layers can be timed only on several ranks and with a plan; call time_layers() after "
+        "the first step");
   }
   timing_ = on;
   executor_.begin(work(), timing_);
@@ -220,7 +220,7 @@ void Preconditioner::Impl::time_layers(bool on) {
 
 std::vector<runtime::RankProfile> Preconditioner::Impl::profiles() {
   if (timed_.empty()) {
-    throw ConfigError("kfac: no step in which layers were timed; call time_layers() before one");
+    throw ConfigError("kfac: no layers were timed; call time_layers() before a step");
   }
   return runtime::profiles_of_ranks(
       runtime::profile_of(timed_, plans_.model().layers, calls_.order()),

@@ -29,8 +29,8 @@ ModelSpec model_of(const std::string& name, const std::vector<TrackedLayer>& lay
                    const CallLog& calls, const std::vector<at::Tensor>& parameters) {
   if (calls.order().empty()) {
     throw ConfigError(
-        "kfac: step() before any forward pass with gradients was seen; run it on the thread that "
-        "made the Preconditioner, in training mode");
+        "kfac: step() was called before any forward pass with gradients was seen; run it on the "
+        "thread that created the Preconditioner, in training mode");
   }
   ModelSpec model;
   model.name = name;
@@ -40,10 +40,10 @@ ModelSpec model_of(const std::string& name, const std::vector<TrackedLayer>& lay
   std::int64_t all = 0;
   for (const at::Tensor& parameter : parameters) all += parameter.numel();
   if (model.parameters != all) {
-    throw ConfigError(fmt::format(
-        "kfac: {} of {} Conv2d and Linear layers were called in the first step; with several ranks "
-        "all must be, for their gradients travel",
-        calls.order().size(), layers.size()));
+    throw ConfigError(
+        fmt::format("kfac: only {} of {} Conv2d and Linear layers were called in the first step; "
+                    "on several ranks, call all of them, because all gradients are sent",
+                    calls.order().size(), layers.size()));
   }
   return model;
 }
@@ -116,7 +116,7 @@ void RunPlans::make() {
     plans_.emplace(kind, std::move(plan));
   }
   const Plan& full = plans_.at(StepKind::kFull);
-  logger_->info("kfac: plan {} of {} for {} ranks, {} messages in a full step", full.digest(),
+  logger_->info("kfac: plan {} ({}) for {} ranks, {} messages in a full step", full.digest(),
                 full.algorithm, full.world, full.messages.size());
 }
 
@@ -124,12 +124,12 @@ void RunPlans::check(const Plan& plan) const {
   const int world = distribution_.communicator->size();
   if (plan.world != world) {
     throw ConfigError(
-        fmt::format("kfac: the plan is for {} ranks, the communicator has {}; make a plan for "
+        fmt::format("kfac: the plan is for {} ranks, but the communicator has {}; make a plan for "
                     "this number of ranks",
                     plan.world, world));
   }
   if (plan.options.second_order() != second_order_) {
-    throw ConfigError(fmt::format("kfac: the plan's algorithm {} {} factors, this run {}",
+    throw ConfigError(fmt::format("kfac: the plan's algorithm {} {} factors, but this run {}",
                                   plan.algorithm, plan.options.second_order() ? "has" : "has no",
                                   second_order_ ? "needs them" : "does not"));
   }

@@ -117,11 +117,11 @@ void StepExecutor::synchronize() {
     const bool factor = is_factor(messages[end].members.front());
     if (is_means(messages[end]) || (factor && step_->defers_factors())) break;
     if (messages[end].route.root && !factor) {
-      throw ConfigError(fmt::format(
-          "kfac: the plan of {} leaves averaged gradients with the owners of layers, so they "
-          "cannot be read before step(); choose another algorithm, or let someone else average "
-          "them",
-          step_->plan().algorithm));
+      throw ConfigError(
+          fmt::format("kfac: the plan of {} leaves averaged gradients with the owners of layers, "
+                      "so they cannot be read before step(); choose another algorithm, or average "
+                      "the gradients elsewhere (send_gradients = false)",
+                      step_->plan().algorithm));
     }
     launcher_.send(end);
   }
@@ -169,10 +169,10 @@ void StepExecutor::receive_gradients(const Message& message) {
     if (member.kind != TensorKind::kGradient) continue;
     const std::size_t layer = step_->order().tracked(member.layer);
     if (launcher_.gradients_changed(layer)) {
-      throw ConfigError(fmt::format(
-          "kfac: a gradient of layer {} was changed between backward() and step(); with "
-          "several ranks it has left by then: call synchronize() first",
-          bank_.name(layer)));
+      throw ConfigError(
+          fmt::format("kfac: a gradient of layer {} was changed between backward() and step(); on "
+                      "several ranks it has already been sent: call synchronize() first",
+                      bank_.name(layer)));
     }
     gradients_.read(layer, launcher_.slot(member), 1.0 / communicator_.size());
   }

@@ -34,7 +34,7 @@ const std::vector<Part>& parts() {
       {"bytes", "bytes on the wire", {&CostScale::bytes}},
       {"startups", "start-up times", {&CostScale::startups}},
       {"handling", "host work and packing", {&CostScale::host, &CostScale::packing}},
-      {"contention", "slow-down under messages", {&CostScale::contention}}};
+      {"contention", "slow-down next to messages", {&CostScale::contention}}};
   return kParts;
 }
 

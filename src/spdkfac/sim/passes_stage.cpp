@@ -93,8 +93,8 @@ class PassesStage {
       const std::size_t release = release_of(message);
       if (behind_join && release < stream_.join) {
         throw ConfigError(
-            "plan: a gradient message stands behind a factor message of a bulk "
-            "schedule, which waits for it; make the plan again");
+            "plan: a gradient message follows a factor message in a bulk schedule, which waits for "
+            "gradients first; make the plan again");
       }
       behind_join = behind_join || release >= stream_.join;
       Seconds ready(0);

@@ -50,16 +50,18 @@ CheckpointFolder::CheckpointFolder(fs::path folder, int keep)
   std::error_code error;
   fs::create_directories(folder_, error);
   if (error) {
-    throw ConfigError(fmt::format("{}: cannot be made a folder ({}); pass another --checkpoint-dir",
-                                  folder_.string(), error.message()));
+    throw ConfigError(
+        fmt::format("{}: the folder cannot be created ({}); pass another --checkpoint-dir",
+                    folder_.string(), error.message()));
   }
   descriptor_ = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   // Some network file systems know no locks; there the user must keep runs apart.
   if (descriptor_ >= 0 && ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     ::close(descriptor_);
-    throw ConfigError(fmt::format(
-        "{}: another run is using this folder; wait for its end, or pass another --checkpoint-dir",
-        folder_.string()));
+    throw ConfigError(
+        fmt::format("{}: another run is using this folder; wait until it ends, or pass another "
+                    "--checkpoint-dir",
+                    folder_.string()));
   }
   for (const auto& entry : fs::directory_iterator(folder_, error)) {
     const std::string name = entry.path().filename().string();
@@ -104,10 +106,10 @@ std::string CheckpointFolder::read(const fs::path& file) const {
   in.seekg(0);
   if (!in.read(content.data(), size)) fail(std::generic_category().message(errno));
   const std::size_t length = trailer("").size();
-  if (content.size() < length) fail(fmt::format("only {} bytes", content.size()));
+  if (content.size() < length) fail(fmt::format("it has only {} bytes", content.size()));
   const std::string end = content.substr(content.size() - length);
   content.resize(content.size() - length);
-  if (end != trailer(content)) fail("its checksum does not match its content");
+  if (end != trailer(content)) fail("its checksum does not match");
   return content;
 }
 

@@ -32,7 +32,7 @@ void MetricsFile::append(const Json& line) const {
   std::fseek(file_.get(), 0, SEEK_END);  // between reading and writing
   if (std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size() ||
       std::fflush(file_.get()) != 0) {
-    throw Error(fmt::format("{}: cannot be written ({}); check its folder's free space", path_,
+    throw Error(fmt::format("{}: cannot be written ({}); check the free space of its folder", path_,
                             std::strerror(errno)));
   }
 }

@@ -29,7 +29,7 @@ std::vector<RankFigures> gather(const Ranks& ranks, const RankFigures& mine) {
 
 std::string ranks_text(const std::vector<RankFigures>& figures) {
   report::Table table(
-      {{"rank"}, {"factors MB"}, {"inverses MB"}, {"buffers MB"}, {"sent MB a step"}});
+      {{"rank"}, {"factors MB"}, {"inverses MB"}, {"buffers MB"}, {"sent MB per step"}});
   const auto megabytes = [](double bytes) { return fmt::format("{:.2f}", bytes / 1e6); };
   for (std::size_t rank = 0; rank < figures.size(); ++rank) {
     const RankFigures& one = figures[rank];

@@ -24,10 +24,11 @@ CommOptions comm_options(const RankOptions& options) {
 std::shared_ptr<Communicator> make_control(const RankOptions& options, at::Device device) {
   const bool nccl = options.backend == "nccl";
   if (nccl && !launched_by_mpi()) {
-    throw ConfigError("flags: --backend nccl needs several ranks; start the program by mpirun");
+    throw ConfigError("flags: --backend nccl needs several ranks; start the program with mpirun");
   }
   if (nccl && !device.is_cuda()) {
-    throw ConfigError("flags: --backend nccl and --device cpu do not go together; drop one");
+    throw ConfigError(
+        "flags: --backend nccl and --device cpu cannot be combined; remove one of them");
   }
   if (launched_by_mpi()) return make_mpi_communicator(comm_options(options));
   return make_local_communicator();

@@ -21,8 +21,9 @@ CostModel read_costs(const RankOptions& options, int world) {
   const CostModel costs = read_cluster(file);
   if (costs.world != world) {
     throw ConfigError(fmt::format(
-        "{}: is for {} ranks, this run has {}; calibrate with as many, or drop {}", file.string(),
-        costs.world, world, options.cluster_file.empty() ? "--cluster" : "--cluster-file"));
+        "{}: is for {} ranks, this run has {}; calibrate with the same number, or remove {}",
+        file.string(), costs.world, world,
+        options.cluster_file.empty() ? "--cluster" : "--cluster-file"));
   }
   return costs;
 }
@@ -54,10 +55,10 @@ CostModel costs_of_ranks(const RankOptions& options, const Ranks& ranks, at::Dev
       *ranks.communicator(), device,
       {.recalibrate = options.recalibrate, .transport = options.backend});
   if (!quick.warning.empty()) say("warning: " + quick.warning);
-  say(quick.measured ? std::string("costs measured in a quick calibration")
-                     : fmt::format("costs of an earlier calibration ({}; --recalibrate measures "
-                                   "anew)",
-                                   quick.file.string()));
+  say(quick.measured
+          ? std::string("costs: measured now (quick calibration)")
+          : fmt::format("costs: from an earlier calibration ({}; --recalibrate measures again)",
+                        quick.file.string()));
   return std::move(quick.costs);
 }
 

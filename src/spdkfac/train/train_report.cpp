@@ -128,10 +128,10 @@ std::string header_text(const TrainOptions& options, const Training& training,
   const int ranks = training.ranks->size();
   const std::string batch = ranks == 1
                                 ? fmt::format("{}", options.batch)
-                                : fmt::format("{} on each of {} ranks", options.batch, ranks);
+                                : fmt::format("{}, on each of {} ranks", options.batch, ranks);
   const std::string& optimizer = name_of(optimizer_names(), options.optimizer);
   return fmt::format(
-      "{}, {} parameters{}; {}, {} + {} images of {}\n{}, batch {}, {} steps ({} an epoch), on {}",
+      "{}, {} parameters{}; {}, {} + {} images of {}\n{}, batch {}, {} steps ({} per epoch), on {}",
       options.model, training.parameters(), coverage, training.train.name, training.train.size,
       training.test.size, training.train.shape.text(),
       options.second_order() ? options.algorithm + " over " + optimizer : optimizer, batch,
@@ -144,10 +144,10 @@ std::string trouble_text(const KfacCounters& counters) {
     if (count > 0) parts.push_back(fmt::format("{} {}", count, what));
   };
   add(counters.nonfinite_factors, "factors with NaN or Inf left out");
-  add(counters.inverse_retries, "factorisations tried again with more damping");
-  add(counters.inverses_kept, "inverses kept from before");
-  add(counters.nonfinite_gradients, "steps with NaN or Inf in their gradients left out");
-  add(counters.layers_without_factors, "gradients left as they were for lack of factors");
+  add(counters.inverse_retries, "factorisations repeated with more damping");
+  add(counters.inverses_kept, "refreshes that kept the previous inverse");
+  add(counters.nonfinite_gradients, "steps left out because of NaN or Inf in gradients");
+  add(counters.layers_without_factors, "gradients without a captured call of their layer");
   if (parts.empty()) return "";
   return fmt::format("K-FAC: {}; see docs/errors.md", fmt::join(parts, ", "));
 }

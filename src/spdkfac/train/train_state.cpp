@@ -42,9 +42,9 @@ void check_settings(const Json& saved, const Settings& settings, const std::stri
   compare(saved);
   compare(now);
   if (differences.empty()) return;
-  throw ConfigError(
-      fmt::format("{}: was made with other options: {}; use the same, or another --checkpoint-dir",
-                  where, fmt::join(differences, ", ")));
+  throw ConfigError(fmt::format(
+      "{}: was made with other options: {}; use the same options, or another --checkpoint-dir",
+      where, fmt::join(differences, ", ")));
 }
 
 // Of random numbers on that device, for models with dropout.
@@ -103,7 +103,7 @@ TrainPosition load_state(const std::string& content, const std::string& where, T
     serialize::InputArchive archive;
     archive.load_from(content.data(), content.size(), training.device);
     if (read_value<std::string>(archive, "format") != kFormat) {
-      throw Error(fmt::format("{}: cannot be read (not of format {})", where, kFormat));
+      throw Error(fmt::format("{}: cannot be read (its format is not {})", where, kFormat));
     }
     check_settings(parse_json(read_value<std::string>(archive, "settings"), where), settings,
                    where);
@@ -150,13 +150,13 @@ std::optional<Resumed> load_newest(const CheckpointFolder& folder, Training& tra
       throw;
     } catch (const Error& error) {
       folder.set_aside(file);
-      warn(fmt::format("{}; it is now {}.damaged, and the checkpoint before it is used",
+      warn(fmt::format("{}; renamed it to {}.damaged and using the previous checkpoint",
                        error.what(), file.filename().string()));
     }
   }
   if (files.empty()) return std::nullopt;
   throw ConfigError(fmt::format(
-      "{}: none of its {} checkpoints can be read; pass another --checkpoint-dir to begin again",
+      "{}: none of its {} checkpoints can be read; pass another --checkpoint-dir to start again",
       folder.path().string(), files.size()));
 }
 

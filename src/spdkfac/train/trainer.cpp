@@ -127,15 +127,15 @@ void Trainer::begin() {
     if (!checkpoints_) return;
     const auto files = checkpoints_->files();
     if (files.empty()) return;
-    throw ConfigError(fmt::format(
-        "{}: holds checkpoints of an earlier run ({}); pass --resume to continue it, or another "
-        "--checkpoint-dir",
-        options_.checkpoint_dir, files.front().filename().string()));
+    throw ConfigError(
+        fmt::format("{}: contains checkpoints of an earlier run ({}); pass --resume to continue "
+                    "it, or another --checkpoint-dir",
+                    options_.checkpoint_dir, files.front().filename().string()));
   }
   const auto resumed = resume();
   if (!resumed) {
     listener_.line(
-        fmt::format("no checkpoint in {}, starting from the beginning", options_.checkpoint_dir));
+        fmt::format("no checkpoint in {}; starting from the beginning", options_.checkpoint_dir));
     return;
   }
   position_ = resumed->position;
@@ -299,16 +299,17 @@ TrainResult Trainer::finish() {
   std::string ended_by = target_reached_ ? "target" : "end";
   if (result.signal != 0) {
     ended_by = result.signal == SIGINT ? "SIGINT" : "SIGTERM";
-    listener_.line(fmt::format(
-        "stopped by {} after {} of {} steps; {}", ended_by, position_.step, total_,
-        !options_.checkpoint_dir.empty() ? "to continue, give the same command with --resume"
-                                         : "nothing was saved, for lack of --checkpoint-dir"));
+    listener_.line(fmt::format("stopped by {} after {} of {} steps; {}", ended_by, position_.step,
+                               total_,
+                               !options_.checkpoint_dir.empty()
+                                   ? "to continue, repeat the command with --resume"
+                                   : "nothing was saved because there is no --checkpoint-dir"));
   } else if (!evaluation_) {  // a finished run was continued
     evaluation_ = evaluate(training_, options_.batch);
     listener_.row(row_of(status(/*of_all_ranks=*/true)));
   }
   if (target_reached_) {
-    listener_.line(fmt::format("accuracy of {:.2f} % reached after {} steps and {:.1f} s",
+    listener_.line(fmt::format("reached an accuracy of {:.2f} % after {} steps and {:.1f} s",
                                100 * evaluation_->accuracy, position_.step, position_.seconds));
   }
   TrainStatus now = status(/*of_all_ranks=*/true);

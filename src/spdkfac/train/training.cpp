@@ -59,7 +59,7 @@ void check_input(models::Model& model, const std::string& name, const data::Data
   } catch (const c10::Error&) {
     const std::vector<std::int64_t>& own = models::model_info(name).input;
     throw ConfigError(
-        fmt::format("train: model {} (made for {}x{}x{}) does not take the images of {} ({}); "
+        fmt::format("train: model {} (made for {}x{}x{}) does not accept the images of {} ({}); "
                     "choose another --model, --data or --input",
                     name, own[0], own[1], own[2], data.name, data.shape.text()));
   }
@@ -122,10 +122,10 @@ Training make_training(const TrainOptions& options, std::unique_ptr<Ranks> given
   ranks.require_same("the number of examples",
                      fmt::format("{} + {}", training.train.size, training.test.size));
   if (training.train.size < options.batch * ranks.size()) {
-    throw ConfigError(fmt::format(
-        "train: --batch {}{} is more than the {} examples of the training split; lower it",
-        options.batch, ranks.alone() ? "" : fmt::format(" of {} ranks", ranks.size()),
-        training.train.size));
+    throw ConfigError(
+        fmt::format("train: --batch {}{} exceeds the {} examples of the training split; lower it",
+                    options.batch, ranks.alone() ? "" : fmt::format(" of {} ranks", ranks.size()),
+                    training.train.size));
   }
   model.classes = training.train.classes;
   model.channels = training.train.shape.channels;

@@ -14,8 +14,8 @@ from ..words import change, duration, duration_range, percent, place
 
 def saving_text(run: Run, found: SpeedUp) -> str:
     if not found.differs:
-        return (f"{run.label} against {found.over.label}: no difference that the samples "
-                "show.")
+        return (f"{run.label} against {found.over.label}: the difference is not "
+                "significant.")
     share = 1 - 1 / found.factor
     word = "saves" if share >= 0 else "adds"
     return f"{run.label} {word} {percent(abs(share))} of the time of {found.over.label}."
@@ -69,5 +69,5 @@ def make(records: list[Record], charts: Charts) -> Section | None:
     if not blocks:
         return None
     intro = ("<p>Each variant against the first one. Pipe: factors are sent while others are "
-             "computed; LBP: inverses are dealt out by their cost.</p>")
+             "computed; LBP: inverses are distributed by their cost.</p>")
     return Section("ablation", "Ablation", said, intro + "".join(blocks))

@@ -82,5 +82,5 @@ def make(records: list[Record], charts: Charts) -> Section | None:
     if not blocks:
         return None
     intro = ("<p>The parts of a bar add up to the iteration; communication counts only where "
-             "computation does not hide it.</p>")
+             "no computation hides it.</p>")
     return Section("breakdown", "Breakdown", said, intro + "".join(blocks))

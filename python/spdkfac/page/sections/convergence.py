@@ -114,6 +114,6 @@ def make(records: list[Record], charts: Charts) -> Section | None:
                                                                "Convergence in numbers")))
     if not blocks:
         return None
-    intro = ("<p>Each line is one seed. Steps show what an optimizer needs, seconds what it costs."
+    intro = ("<p>Each line is one seed. Steps show how fast an optimizer learns, seconds what it costs."
              "</p>")
     return Section("convergence", "Convergence", said, intro + "".join(blocks))

@@ -87,6 +87,6 @@ def make(records: list[Record], charts: Charts) -> Section | None:
         blocks.append(block(record, words, content))
     if not blocks:
         return None
-    intro = ("<p>What K-FAC needs besides the model and its activations. With more than "
-             f"{MOST_RANKS} ranks: those with the least, a middling and the most memory.</p>")
+    intro = ("<p>What K-FAC needs in addition to the model and its activations. With more than "
+             f"{MOST_RANKS} ranks: those with the least, the median and the most memory.</p>")
     return Section("memory", "Memory", said, intro + "".join(blocks))

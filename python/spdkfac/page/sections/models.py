@@ -114,6 +114,6 @@ def make(records: list[Record], charts: Charts) -> Section | None:
         blocks.append(block(record, words, content))
     if not blocks:
         return None
-    intro = ("<p>How many factors there are of each size, on a logarithmic scale: many are small, "
-             "and few hold most of the elements.</p>")
+    intro = ("<p>How many factors there are of each size, on a logarithmic scale: most are small, "
+             "and a few hold most of the elements.</p>")
     return Section("models", "Models", said, intro + "".join(blocks))

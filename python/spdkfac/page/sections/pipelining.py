@@ -67,6 +67,6 @@ def make(records: list[Record], charts: Charts) -> Section | None:
         blocks.append(block(record, words, content))
     if not blocks:
         return None
-    intro = ("<p>The number at a bar is what costs time: computing factors, and sending them where "
+    intro = ("<p>The number at a bar is the time that counts: computing factors, and sending them where "
              "no computation hides it. The pale end is sent meanwhile and costs nothing.</p>")
     return Section("pipelining", "Pipelining", said, intro + "".join(blocks))

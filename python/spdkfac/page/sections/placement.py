@@ -112,7 +112,7 @@ def findings(runs: list[Run]) -> list[str]:
         if run.owners:
             shared = sum(owner["owner"] is None for owner in run.owners)
             parts.append(f"{shared} of {plural(len(run.owners), 'factor')} are inverted by "
-                         "everyone")
+                         "every rank")
         if parts:
             texts.append(f"{run.label}: {'; '.join(parts)}.")
     return texts
@@ -160,6 +160,6 @@ def make(records: list[Record], charts: Charts) -> Section | None:
         blocks.append(block(record, words, content))
     if not blocks:
         return None
-    intro = ("<p>Inverses are dealt out to ranks; those that cost less to compute than to receive "
-             "are inverted by everyone.</p>")
+    intro = ("<p>Inverses are distributed over the ranks; those cheaper to compute than to receive "
+             "are inverted by every rank.</p>")
     return Section("placement", "Placement", said, intro + "".join(blocks))

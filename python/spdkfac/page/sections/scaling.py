@@ -101,6 +101,6 @@ def make(records: list[Record], charts: Charts) -> Section | None:
         blocks.append(block(record, words, content))
     if not blocks:
         return None
-    intro = ("<p>Each rank has a batch of its own, so a flat line is ideal. The sentences are "
+    intro = ("<p>Each rank has its own batch, so a flat line is ideal. The sentences are "
              "about the largest number of ranks.</p>")
     return Section("scaling", "Scaling", said, intro + "".join(blocks))

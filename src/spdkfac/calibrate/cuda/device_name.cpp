@@ -13,8 +13,9 @@ std::string cuda_device_name(c10::Device device) {
   cudaDeviceProp properties{};
   const cudaError_t result = cudaGetDeviceProperties(&properties, std::max<int>(0, device.index()));
   if (result != cudaSuccess) {
-    throw Error(fmt::format("calibrate: the GPU does not tell its name ({}); check its driver",
-                            cudaGetErrorString(result)));
+    throw Error(
+        fmt::format("calibrate: the name of the GPU is not available ({}); check its driver",
+                    cudaGetErrorString(result)));
   }
   return properties.name;
 }

@@ -13,8 +13,8 @@ namespace {
 
 [[noreturn]] void fail() {
   throw ConfigError(
-      "kfac: this build has no CUDA kernels; build with nvcc (of torch's CUDA version) on the "
-      "path, -DSPDKFAC_CUDA=ON says what is missing");
+      "kfac: this build has no CUDA kernels; build with nvcc of torch's CUDA version on the path "
+      "(-DSPDKFAC_CUDA=ON reports what is missing)");
 }
 
 }  // namespace
