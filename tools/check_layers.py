@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the layers of src/spdkfac and python, SPDX lines, `#pragma once` and the length of files.
+"""Checks the layers and namespaces of src/spdkfac and python, SPDX lines, `#pragma once` and the length of files.
 
 Usage: check_layers.py [--root DIR] | --self-test | --table
 """
@@ -40,6 +40,12 @@ TORCH_FREE = {"base", "trace", "plan", "sim", "report"}
 HEAVY_HEADER = re.compile(
     r"^(torch/|ATen/|c10/|caffe2/|pybind11/|thrust/|cub/|mpi|nccl|cuda|cublas|cusolver|nvtx|nvToolsExt)"
 )
+
+# Internal headers whose names belong to public types: files of plans, and what measures a Preconditioner.
+IN_PUBLIC_NAMESPACE = {
+    "plan/cluster_file.h", "plan/model_file.h", "plan/plan_file.h", "plan/plan_options_file.h",
+    "runtime/preconditioner_impl.h", "runtime/step_meter.h", "trace/trace_json.h",
+}
 
 # Lines of a file at most, by the folder at the top.
 MAX_LINES = {"src": 400, "python": 400, "tests": 600, "tools": 600}
@@ -106,6 +112,37 @@ def check_layers(root: Path) -> Iterator[str]:
         yield from check_lines(root, path, folder)
 
 
+def public_headers(top: Path) -> set[str]:
+    """What spdkfac.h includes, directly or not, as paths below src/spdkfac."""
+    found: set[str] = set()
+    waiting = ["spdkfac.h"]
+    while waiting:
+        header = waiting.pop()
+        if header in found or not (top / header).exists():
+            continue
+        found.add(header)
+        for line in (top / header).read_text(encoding="utf-8").splitlines():
+            match = INCLUDE.match(line)
+            if match and match.group(2).startswith("spdkfac/"):
+                waiting.append(match.group(2)[len("spdkfac/"):])
+    return found
+
+
+def check_namespaces(root: Path) -> Iterator[str]:
+    """Public names are in namespace spdkfac, like base; all others in that of their folder."""
+    top = root / "src" / "spdkfac"
+    public = public_headers(top) | IN_PUBLIC_NAMESPACE
+    for path in sorted(top.rglob("*.h")):
+        inside = str(path.relative_to(top))
+        folder = inside.split("/")[0]
+        if path.parent == top or folder == "base":
+            continue
+        expected = "spdkfac" if inside in public else f"spdkfac::{folder}"
+        opened = re.findall(r"^namespace (spdkfac[\w:]*) \{", path.read_text(encoding="utf-8"), re.M)
+        if opened and expected not in opened:
+            yield f"{path.relative_to(root)}: expected namespace {expected}"
+
+
 def layer_table() -> list[str]:
     """The layers as the lines of a table in Markdown."""
     lines = ["| folder | may include | needs torch |", "|---|---|---|"]
@@ -147,7 +184,7 @@ def check_files(root: Path) -> Iterator[str]:
 
 
 def violations(root: Path) -> list[str]:
-    return [*check_layers(root), *check_files(root), *check_table(root)]
+    return [*check_layers(root), *check_namespaces(root), *check_files(root), *check_table(root)]
 
 
 # Path, lines below the SPDX line, and a part of the violation expected (None: there is none).
@@ -185,8 +222,12 @@ SELF_TEST_CASES: list[tuple[str, str, str | None]] = [
     ("src/spdkfac/report/a.cpp", "#include <mpi.h>", "without torch"),
     ("src/spdkfac/plan/a.cpp", "#include <cuda_runtime.h>", "without torch"),
     ("src/spdkfac/plan/a.cpp", '#include "fit.h"', "from src/ on"),
-    ("src/spdkfac/utils/a.cpp", "", "no place in the layers"),
+    ("src/spdkfac/utils/a.cpp", "", "not in the table of layers"),
     ("src/a.cpp", "", "live in src/spdkfac"),
+    ("src/spdkfac/plan/a.h", "#pragma once\nnamespace spdkfac::plan {", None),
+    ("src/spdkfac/plan/a.h", "#pragma once\nnamespace spdkfac {", "expected namespace spdkfac::plan"),
+    ("src/spdkfac/plan/plan_file.h", "#pragma once\nnamespace spdkfac {", None),
+    ("src/spdkfac/base/a.h", "#pragma once\nnamespace spdkfac {", None),
     ("src/spdkfac/base/a.h", "", "no #pragma once"),
     ("src/spdkfac/base/a.cpp", "\n" * MAX_LINES["src"], "lines, the limit is 400"),
     ("tests/base/long_test.cpp", "\n" * MAX_LINES["src"], None),
