@@ -127,7 +127,7 @@ class RanksTest(TrainTestCase):
         code, out, err = self.finish(process)
         self.assertEqual((code, err), (0, ""))
         self.assertEqual(out.count("accuracy %"), 1)
-        self.assertIn("kfac over sgd, batch 8 on each of 2 ranks, 5 steps (5 an epoch)", out)
+        self.assertIn("kfac over sgd, batch 8, on each of 2 ranks, 5 steps (5 per epoch)", out)
         (line,) = self.metrics("m")
         self.assertEqual((line["world"], line["step"]), (2, 5))
 

@@ -295,7 +295,7 @@ INSTANTIATE_TEST_SUITE_P(
                [](Plan& p) {
                  p.messages.front().route = {CollectiveOp::kReduce, 5};
                },
-               "travel"},
+               "is not sent to where"},
         Change{"OtherModel", [](Plan& p) { p.model = "other"; }, "other"},
         Change{"OtherDimension", [](Plan& p) { ++p.placements.front().dim; }, "dim"},
         Change{"FactorLayerBehindTheLast", [](Plan& p) { p.placements.front().layer = 3; },

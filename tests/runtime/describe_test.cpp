@@ -106,7 +106,7 @@ TEST(Describe, RefusesWhatATableCannotHold) {
                  [&](at::Tensor x) { return unused->ptr<nn::LinearImpl>(0)->forward(x); }, 1,
                  {1, 1, 2});
       },
-      "calls 1 of 2");
+      "calls only 1 of 2");
 }
 
 }  // namespace

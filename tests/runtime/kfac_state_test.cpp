@@ -84,7 +84,7 @@ TEST(KfacState, OfAnotherModelOrOtherOptionsIsRefused) {
   expect_config_error([&] { load(fewer, state); }, "has 3 layers, but the model has 1");
   nn::Sequential renamed(nn::Conv2d(2, 3, 3), nn::Linear(3, 4), nn::Linear(4, 3));
   Preconditioner other_names(*renamed);
-  expect_config_error([&] { load(other_names, state); }, "layer 0 is conv, in the model 0");
+  expect_config_error([&] { load(other_names, state); }, "layer 0 is conv, but 0 in the model");
 
   torch::serialize::OutputArchive archive;
   archive.write("something", torch::zeros({1}));

@@ -171,7 +171,7 @@ TEST(MessageLauncher, RefusesWhatComesTooLate) {
   Launching rank(layer_by_layer());
   rank.finish(0);
   expect_config_error([&] { rank.add(0, FactorSide::kA); },
-                      "layer l0 was called 2 times in a step and 1 times in the first one");
+                      "layer l0 was called 2 times in this step, but 1 times in the first one");
   expect_config_error([&] { rank.launcher.gradient_finished(0, 0); },
                       "a gradient of layer l0 was finished more often");
 }

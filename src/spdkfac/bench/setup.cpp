@@ -76,10 +76,11 @@ Setup make_setup(const train::Ranks& ranks, at::Device device, const MeasuredBen
                  report::RecordHead& head) {
   const bool emulated = options.emulated_world > 0;
   if (ranks.alone() && !emulated) {
-    throw ConfigError(fmt::format(
-        "bench {}: there is one rank; start the program by mpirun -n P, forecast with --simulate, "
-        "or let it stand for one of many with --emulate P",
-        head.experiment));
+    throw ConfigError(
+        fmt::format("bench {}: needs several ranks; start the program with mpirun -n P, forecast "
+                    "with --simulate, "
+                    "or emulate one rank of many with --emulate P",
+                    head.experiment));
   }
   if (!ranks.alone() && emulated) {
     throw ConfigError(fmt::format(

@@ -15,7 +15,7 @@ namespace spdkfac::comm {
 namespace {
 
 // Between two checks for timeouts.
-constexpr std::chrono::milliseconds kInterval{20};
+constexpr std::chrono::milliseconds kTimeoutCheckInterval{20};
 
 double to_seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -120,7 +120,7 @@ void ThreadGroup::run() {
     if (meetings_.empty()) {
       changed_.wait(lock, [this] { return stopping_ || !meetings_.empty(); });
     } else {
-      changed_.wait_for(lock, kInterval, ready);
+      changed_.wait_for(lock, kTimeoutCheckInterval, ready);
     }
     awake_.tick();
     if (front_is_complete()) {
