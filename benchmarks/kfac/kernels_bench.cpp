@@ -54,7 +54,7 @@ double copied_bytes_per_second(double bytes) {
 }
 
 double flops_per_second(Precision precision) {
-  const PrecisionGuard guard(precision);
+  const PrecisionGuard guard(precision, kFloats.device());
   const std::int64_t size = 8192;
   const at::Tensor left = at::randn({size, size}, kFloats);
   at::Tensor out = at::empty_like(left);
@@ -212,7 +212,7 @@ void shifts(benchmark::State& state) {
   const std::int64_t dim = 9 * state.range(0);
   const at::Tensor sum = at::empty({dim, dim}, kFloats);
   const kfac::ConvGeometry conv{.kernel = {3, 3}, .padding = {1, 1}};
-  const PrecisionGuard guard(Precision::kTf32);
+  const PrecisionGuard guard(Precision::kTf32, kFloats.device());
   const double flops = static_cast<double>(dim) * static_cast<double>(dim) *
                        static_cast<double>(32 * state.range(1) * state.range(1));
   measure(state, "FLOP/s", flops, tf32_flops_per_second(),

@@ -17,18 +17,20 @@ const std::vector<std::string>& precision_names() {
   return names;
 }
 
-PrecisionGuard::PrecisionGuard(Precision precision)
-    : cublas_(at::globalContext().allowTF32CuBLAS()),
-      cudnn_(at::globalContext().allowTF32CuDNN()),
-      bf16_(std::exchange(to_bf16, precision == Precision::kBf16)) {
-  at::globalContext().setAllowTF32CuBLAS(precision != Precision::kFp32);
-  at::globalContext().setAllowTF32CuDNN(precision != Precision::kFp32);
+PrecisionGuard::PrecisionGuard(Precision precision, c10::Device device)
+    : bf16_(std::exchange(to_bf16, precision == Precision::kBf16)) {
+  if (!device.is_cuda()) return;
+  at::Context& torch = at::globalContext();
+  before_ = Settings{torch.allowTF32CuBLAS(), torch.allowTF32CuDNN()};
+  torch.setAllowTF32CuBLAS(precision != Precision::kFp32);
+  torch.setAllowTF32CuDNN(precision != Precision::kFp32);
 }
 
 PrecisionGuard::~PrecisionGuard() {
-  at::globalContext().setAllowTF32CuBLAS(cublas_);
-  at::globalContext().setAllowTF32CuDNN(cudnn_);
   to_bf16 = bf16_;
+  if (!before_) return;
+  at::globalContext().setAllowTF32CuBLAS(before_->cublas);
+  at::globalContext().setAllowTF32CuDNN(before_->cudnn);
 }
 
 bool PrecisionGuard::rounds_to_bf16() { return to_bf16; }

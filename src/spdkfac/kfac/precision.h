@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
+
+#include <c10/core/Device.h>
 
 namespace spdkfac {
 
@@ -11,11 +14,13 @@ namespace spdkfac {
 enum class Precision { kTf32, kFp32, kBf16 };
 const std::vector<std::string>& precision_names();  // tf32, fp32, bf16
 
-// While it lives, products on this thread's GPU have the precision, whatever torch's own settings
-// are; those are put back. kBf16 is for factors alone (symmetric.h): all else is tf32 then.
+// While it lives, products on this GPU have the precision, whatever torch's own settings are; those
+// are put back. They belong to the process, so on other devices they are left alone: ranks that are
+// threads would change them under each other. kBf16 is for factors alone (symmetric.h): all else is
+// tf32 then.
 class PrecisionGuard {
  public:
-  explicit PrecisionGuard(Precision precision);
+  PrecisionGuard(Precision precision, c10::Device device);
   ~PrecisionGuard();
   PrecisionGuard(const PrecisionGuard&) = delete;
   PrecisionGuard& operator=(const PrecisionGuard&) = delete;
@@ -24,8 +29,11 @@ class PrecisionGuard {
   static bool rounds_to_bf16();
 
  private:
-  bool cublas_;
-  bool cudnn_;
+  struct Settings {
+    bool cublas;
+    bool cudnn;
+  };
+  std::optional<Settings> before_;  // torch's, on a GPU
   bool bf16_;
 };
 

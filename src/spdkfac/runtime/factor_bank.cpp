@@ -38,7 +38,7 @@ class FactorScope {
       : span_(recorder, StepPart::kFactor, state.layer().weight.device(), side_name(id.side),
               state.layer().name, id),
         no_autocast_(c10::autocast_dispatch_keyset),
-        precise_(options.precision) {}
+        precise_(options.precision, state.layer().weight.device()) {}
 
  private:
   StepSpan span_;
@@ -281,7 +281,7 @@ at::Tensor FactorBank::precondition(std::size_t index) {
     if (layer.bias.defined() && !bias.defined()) joined.zero_();  // a frozen bias
     kfac::join_gradient(weight, bias, joined);
   }
-  const PrecisionGuard precise(solving_precision(options_));
+  const PrecisionGuard precise(solving_precision(options_), weight.device());
   kfac::precondition(joined, inverse_a, inverse_g, product, result);
   const at::Tensor inner = at::dot(joined.view({-1}), result.view({-1}));
   kfac::split_gradient(result, weight, bias);

@@ -198,7 +198,7 @@ class InverseBatch::Impl {
   }
 
   void queue_all() {
-    const PrecisionGuard precise(Precision::kFp32);  // but for what is split
+    const PrecisionGuard precise(Precision::kFp32, device_);  // but for what is split
     const std::size_t lanes = std::min(kLanes, batches_.size());
     streams_.run(device_, lanes, [&](std::size_t lane) {
       const SplitProduct* split = splits_[lane] ? &*splits_[lane] : nullptr;

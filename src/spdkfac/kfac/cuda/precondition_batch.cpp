@@ -156,7 +156,7 @@ class PreconditionBatch::Impl {
   }
 
   void queue_all() {
-    const PrecisionGuard precise(precision_);
+    const PrecisionGuard precise(precision_, device_);
     streams_.run(device_, std::min(kLanes, layers_.size()), [&](std::size_t lane) {
       for (const std::size_t index : lanes_[lane]) {
         const Layer& layer = layers_[index];
