@@ -12,19 +12,6 @@ namespace {
 
 using namespace timeline;  // NOLINT(google-build-using-namespace)
 using support::affine_costs;
-using support::layer_times;
-using support::tiny_model;
-
-// Seconds and elements:
-//       d_A d_G   forward backward A G    packed A, packed G, gradient
-//   l0   3   2       1       2     1 2        6         3         6
-//   l1   2   1       2       3     4 1        3         1         2
-ModelSpec two_uneven_layers() {
-  ModelSpec model = tiny_model({{3, 2}, {2, 1}});
-  model.layers[0].times = layer_times(1, 2, 1, 2);
-  model.layers[1].times = layer_times(2, 3, 4, 1);
-  return model;
-}
 
 // Collectives 1 + m/2 seconds, inverses of d rows d seconds.
 CostModel costs_with(TaskOrder order) {
@@ -37,7 +24,7 @@ CostModel costs_with(TaskOrder order) {
 Plan unfused_plan(const CostModel& costs) {
   PlanOptions options = preset("pipe");
   options.fusion = Fusion::kNone;
-  return make_plan(two_uneven_layers(), costs, 2, options);
+  return make_plan(two_layers(), costs, 2, options);
 }
 
 TEST(TaskOrder, FactorsBetweenPassesFollowTheRuntime) {
@@ -51,7 +38,7 @@ TEST(TaskOrder, FactorsBetweenPassesFollowTheRuntime) {
             std::vector<Message>({all_reduce({factor_a(0)}, 6), all_reduce({factor_a(1)}, 3),
                                   all_reduce({factor_g(1)}, 1), all_reduce({gradient(1)}, 2),
                                   all_reduce({factor_g(0)}, 3), all_reduce({gradient(0)}, 6)}));
-  const IterationResult simulation = simulate(plan, two_uneven_layers(), costs);
+  const IterationResult simulation = simulate(plan, two_layers(), costs);
   EXPECT_EQ(channel(simulation), Timeline({{kFactorComm, 2, 6},
                                            {kFactorComm, 8, 10.5},
                                            {kFactorComm, 10.5, 12},
@@ -78,7 +65,7 @@ TEST(TaskOrder, FactorsAroundPassesFollowThePaper) {
             std::vector<Message>({all_reduce({factor_a(0)}, 6), all_reduce({factor_a(1)}, 3),
                                   all_reduce({gradient(1)}, 2), all_reduce({factor_g(1)}, 1),
                                   all_reduce({gradient(0)}, 6), all_reduce({factor_g(0)}, 3)}));
-  const IterationResult simulation = simulate(plan, two_uneven_layers(), costs);
+  const IterationResult simulation = simulate(plan, two_layers(), costs);
   EXPECT_EQ(channel(simulation), Timeline({{kFactorComm, 1, 5},
                                            {kFactorComm, 6, 8.5},
                                            {kGradComm, 11, 13},
@@ -93,7 +80,7 @@ TEST(TaskOrder, PlanOfOneOrderRunsInTheOther) {
   // G_1 in the plan and is ready at 12, so G_1, ready at 9, waits for it.
   const Plan plan = unfused_plan(costs_with(TaskOrder::kFactorsAroundPasses));
   const IterationResult simulation =
-      simulate(plan, two_uneven_layers(), costs_with(TaskOrder::kFactorsBetweenPasses));
+      simulate(plan, two_layers(), costs_with(TaskOrder::kFactorsBetweenPasses));
   // A_0 2-6, A_1 8-10.5, gradient 1 12-14, G_1 14-15.5, gradient 0 at 16: 16-20, G_0 20-22.5.
   EXPECT_EQ(channel(simulation), Timeline({{kFactorComm, 2, 6},
                                            {kFactorComm, 8, 10.5},
@@ -108,7 +95,7 @@ TEST(TaskOrder, FirstOrderAndBulkStepsDoNotDependOnIt) {
   for (const char* algorithm : {"sgd", "d-kfac"}) {
     const auto iteration = [&](TaskOrder order) {
       const CostModel costs = costs_with(order);
-      const ModelSpec model = two_uneven_layers();
+      const ModelSpec model = two_layers();
       return simulate(make_plan(model, costs, 2, preset(algorithm)), model, costs).iteration;
     };
     EXPECT_EQ(iteration(TaskOrder::kFactorsBetweenPasses),

@@ -25,6 +25,17 @@ constexpr Category kInverse = Category::kInverseComp;
 constexpr Category kInverseComm = Category::kInverseComm;
 constexpr Category kPrecondition = Category::kPrecondition;
 
+// Seconds and elements of the model that most timelines share:
+//       d_A d_G   forward backward A G    packed A, packed G, gradient
+//   l0   3   2       1       2     1 2        6         3         6
+//   l1   2   1       2       3     4 1        3         1         2
+inline ModelSpec two_layers() {
+  ModelSpec model = support::tiny_model({{3, 2}, {2, 1}});
+  model.layers[0].times = support::layer_times(1, 2, 1, 2);
+  model.layers[1].times = support::layer_times(2, 3, 4, 1);
+  return model;
+}
+
 // One event of a lane; where in it is what, the test's comments say.
 struct Slot {
   Category category = kPass;

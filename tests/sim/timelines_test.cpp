@@ -19,17 +19,6 @@ using support::affine_costs;
 using support::layer_times;
 using support::tiny_model;
 
-// Seconds and elements of the model that most timelines share:
-//       d_A d_G   forward backward A G    packed A, packed G, gradient
-//   l0   3   2       1       2     1 2        6         3         6
-//   l1   2   1       2       3     4 1        3         1         2
-ModelSpec two_layers() {
-  ModelSpec model = tiny_model({{3, 2}, {2, 1}});
-  model.layers[0].times = layer_times(1, 2, 1, 2);
-  model.layers[1].times = layer_times(2, 3, 4, 1);
-  return model;
-}
-
 // Collectives 1 + m/2 seconds; inverses of d rows d seconds, so those of `two_layers` 3, 2, 2, 1.
 CostModel simple_costs(int world) { return affine_costs(world, 1, 0.5, one_second_per_row()); }
 
