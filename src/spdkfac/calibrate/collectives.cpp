@@ -49,6 +49,7 @@ Task make_task(Communicator& communicator, const at::Tensor& buffer, Operation o
       break;
   }
   SPDKFAC_CHECK(false, "no plan sends this collective");
+  return {};
 }
 
 // For each size all collectives.
