@@ -77,9 +77,9 @@ TEST_F(QuickCalibrationTest, RecalibratesWhenAskedOrForAnotherTransport) {
 TEST_F(QuickCalibrationTest, ADamagedCacheIsMeasuredAnewAndMended) {
   const calibrate::QuickCalibration before = calibrate();
   if (first()) std::ofstream(before.file) << "{\"format\": ";
-  const calibrate::QuickCalibration anew = calibrate();
-  EXPECT_TRUE(anew.measured);
-  EXPECT_EQ(anew.warning.empty(), !first());
+  const calibrate::QuickCalibration again = calibrate();
+  EXPECT_TRUE(again.measured);
+  EXPECT_EQ(again.warning.empty(), !first());
   EXPECT_FALSE(calibrate().measured);
 }
 

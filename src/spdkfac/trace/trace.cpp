@@ -2,7 +2,6 @@
 #include "spdkfac/trace/trace.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <iterator>
 #include <ostream>
@@ -13,11 +12,10 @@
 
 #include "spdkfac/base/check.h"
 #include "spdkfac/base/json.h"
+#include "spdkfac/trace/lane_names.h"
 
 namespace spdkfac {
 namespace {
-
-constexpr std::array<std::string_view, 2> kLaneNames = {"compute", "channel"};
 
 constexpr double kMicrosecondsPerSecond = 1e6;
 // Large enough that the stream is called rarely, small enough to stay in the cache.
@@ -83,9 +81,9 @@ void Trace::write_perfetto(std::ostream& out) const {
     if (!is_present[static_cast<std::size_t>(rank)]) continue;
     writer.line(R"({{"ph":"M","pid":{0},"name":"process_name","args":{{"name":"rank {0}"}}}})",
                 rank);
-    for (std::size_t lane = 0; lane < kLaneNames.size(); ++lane) {
+    for (std::size_t lane = 0; lane < trace::kLaneNames.size(); ++lane) {
       writer.line(R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":"{}"}}}})",
-                  rank, lane, kLaneNames[lane]);
+                  rank, lane, trace::kLaneNames[lane]);
     }
   }
   for (const TraceEvent& event : events_) {

@@ -4,10 +4,11 @@
 #include <array>
 #include <string_view>
 
+#include "spdkfac/trace/lane_names.h"
+
 namespace spdkfac {
 namespace {
 
-constexpr std::array<std::string_view, 2> kLanesInJson = {"compute", "channel"};
 constexpr double kLongestTrace = 1e9;  // seconds
 constexpr std::int64_t kMostElements = std::int64_t{1} << 50;
 
@@ -16,7 +17,7 @@ constexpr std::int64_t kMostElements = std::int64_t{1} << 50;
 Json to_json(const Trace& trace) {
   Json events = Json::array();
   for (const TraceEvent& event : trace.events()) {
-    events.push_back({event.rank, kLanesInJson[static_cast<std::size_t>(event.lane)],
+    events.push_back({event.rank, trace::kLaneNames[static_cast<std::size_t>(event.lane)],
                       category_name(event.category), trace.names()[event.name], event.start.value(),
                       event.duration.value()});
     if (event.elements > 0) events.back().push_back(event.elements);
@@ -25,7 +26,7 @@ Json to_json(const Trace& trace) {
 }
 
 Trace parse_trace(const JsonValue& events, int world) {
-  static const std::vector<std::string> lanes(kLanesInJson.begin(), kLanesInJson.end());
+  static const std::vector<std::string> lanes(trace::kLaneNames.begin(), trace::kLaneNames.end());
   static const std::vector<std::string> categories = [] {
     std::vector<std::string> names;
     for (const Category category : kCategories) names.emplace_back(category_name(category));
