@@ -9,18 +9,10 @@ SHELL := bash
 # The paper's comparison; also what README.md shows (tools/check_console.py reads this line).
 SIMULATE := simulate --compare --model all --cluster paper-64x2080ti --world 64
 FUZZ_SECONDS ?= 60
+STRESS_MINUTES ?= 60
 SEED ?= 1
 
-# The demonstration: as many ranks as cores, 256 examples per step in all; K-FAC and SGD, each at its
-# best rate of tools/convergence.py.
-RANKS ?= $(shell cores=$$(nproc); echo $$((cores > 2 ? cores : 2)))
-MPIRUN := mpirun $(if $(filter 0,$(shell id -u)),--allow-run-as-root) --oversubscribe --bind-to core:overload-allowed -n $(RANKS)
-TRAIN := train --model cnn28 --data fashion-mnist --epochs 2 --eval-every 50 --threads 1 \
-	--batch $(shell echo $$(((256 + $(RANKS) - 1) / $(RANKS))))
-TRAIN_KFAC := $(TRAIN) --algorithm spd-kfac --lr 0.005
-TRAIN_SGD := $(TRAIN) --algorithm sgd --lr 0.05
-
-.PHONY: help setup program test train simulate bench overlap reproduce convergence fuzz python format lint golden clean
+.PHONY: help setup program package test train simulate bench overlap reproduce convergence fuzz stress python format lint golden clean
 
 help:  ## print this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -42,11 +34,14 @@ test: setup  ## build and run all tests, and the C++ tests again under the sanit
 	skipped=$$(($$(count dev skipped) + $$(count asan skipped) + $$(count light skipped))); \
 	echo "make test: all $$((dev + asan + light)) tests passed ($$dev dev, $$asan asan, $$light light; $$skipped skipped) in $$((SECONDS - start)) s"
 
-train: program  ## train a small network on Fashion-MNIST on all cores, with K-FAC and with SGD
-	@mkdir -p out && rm -f out/spd-kfac.jsonl out/sgd.jsonl
-	@$(MPIRUN) build/release/bin/spdkfac $(TRAIN_KFAC) --metrics out/spd-kfac.jsonl
-	@$(MPIRUN) build/release/bin/spdkfac $(TRAIN_SGD) --metrics out/sgd.jsonl
-	@python3 tools/compare_training.py out/spd-kfac.jsonl out/sgd.jsonl
+# The Python package, in the build folder.
+package:
+	@tools/setup.sh --torch
+	@cmake --preset release -DSPDKFAC_PYTHON=ON > /dev/null
+	@cmake --build --preset release --target spdkfac_python
+
+train: package  ## train an autoencoder and a classifier to a target with SGD, AdamW and K-FAC, all tuned
+	@PYTHONPATH=build/release/python .venv/bin/python benchmarks/target --demo
 
 simulate:  ## forecast an iteration of the paper's models with every algorithm (no LibTorch)
 	@tools/setup.sh
@@ -74,6 +69,13 @@ fuzz: setup  ## feed broken files to the readers (FUZZ_SECONDS=60 SEED=1)
 	@cmake --preset asan > /dev/null
 	@cmake --build --preset asan --target reader_fuzz
 	@build/asan/bin/reader_fuzz --seconds $(FUZZ_SECONDS) --seed $(SEED)
+
+stress: setup  ## random faults, plans, networks and files, also under sanitizers (STRESS_MINUTES=60 SEED=1)
+	@for preset in dev asan tsan; do cmake --preset $$preset > /dev/null; done
+	@cmake --build --preset dev
+	@cmake --build --preset asan --target spdkfac spdkfac-torch plan_stress reader_fuzz checkpoint_fuzz
+	@cmake --build --preset tsan
+	@.venv/bin/python tests/stress/stress.py --minutes $(STRESS_MINUTES) --seed $(SEED)
 
 python: setup program  ## install the Python package in .venv and compare its speed with the program's
 	@.venv/bin/pip install --quiet --disable-pip-version-check .

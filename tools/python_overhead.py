@@ -49,7 +49,7 @@ class Trainee:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.optimizer = spdkfac.SPDKFACOptimizer(
-                torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9), self.model,
+                torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9), self.model, preset="paper",
                 inverse_interval=options.inverse_interval, precision=options.precision)
 
     def step(self) -> float:

@@ -40,16 +40,16 @@ if $with_torch; then
     "libopenmpi-dev mpi.h"
     "openmpi-bin mpirun"
     "python3-venv /usr/share/doc/python3-venv"
+    "python3-dev python3-config"
     "ca-certificates /etc/ssl/certs/ca-certificates.crt"
     "dataset-fashion-mnist /usr/share/datasets/fashion-mnist"
   )
 fi
-# The build works without these. They cache compilations, check the format, slow a link down, test the
-# page in a browser, and build the Python package.
+# The build works without these. They cache compilations, check the format, slow a link down and test
+# the page in a browser.
 useful=("ccache ccache")
 if $with_tests; then
-  useful+=("clang-format clang-format" "iproute2 /usr/sbin/tc" "chromium chromium"
-    "python3-dev python3-config")
+  useful+=("clang-format clang-format" "iproute2 /usr/sbin/tc" "chromium chromium")
 fi
 readonly useful
 

@@ -138,7 +138,7 @@ void average(benchmark::State& state) {
 void scale(benchmark::State& state) {
   std::vector<at::Tensor> gradients;
   for (int i = 0; i < 50; ++i) gradients.push_back(at::ones({state.range(0)}, kFloats));
-  const at::Tensor factor = at::ones({}, kFloats.dtype(at::kDouble));
+  const at::Tensor factor = at::ones({50}, kFloats.dtype(at::kDouble));
   const at::Tensor bad = at::zeros({}, kFloats.dtype(at::kBool));
   const double bytes = 50.0 * 8 * static_cast<double>(state.range(0));
   measure_bytes(state, bytes, [&] { kfac::scale_or_clear(gradients, {}, factor, bad); });

@@ -24,8 +24,8 @@ labels, test_labels = (load(f"{part}-labels-idx1", 8).long() for part in ("train
 model = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
                       nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
                       nn.Flatten(), nn.Linear(32 * 49, 64), nn.ReLU(), nn.Linear(64, 10))
-optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=0.003, momentum=0.9)
-optimizer = spdkfac.SPDKFACOptimizer(optimizer, model, inverse_interval=5)  # the one line
+optimizer: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
+optimizer = spdkfac.SPDKFACOptimizer(optimizer, model)  # the one line
 for step in range(1, steps + 1):
     chosen = torch.randint(len(images), (128,))
     optimizer.zero_grad()

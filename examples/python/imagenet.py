@@ -92,7 +92,7 @@ class Trainer:
             self.model.parameters(), lr=rate, momentum=0.9, weight_decay=options.weight_decay)
         if not options.sgd:
             self.optimizer = spdkfac.SPDKFACOptimizer(
-                self.optimizer, self.model, algorithm=options.algorithm, damping=options.damping,
+                self.optimizer, self.model, preset="paper", algorithm=options.algorithm, damping=options.damping,
                 factor_interval=min(options.factor_interval, options.inverse_interval),
                 inverse_interval=options.inverse_interval, scaler=self.scaler)
         steps = len(self.train_data)

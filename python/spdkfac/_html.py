@@ -7,6 +7,10 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 
+class Markup(str):
+    """HTML that stands in a row as it is; every other text is escaped."""
+
+
 def table(caption: str, titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """An HTML table; numbers stand right, floats have three digits behind the point."""
     head = "".join(f"<th>{escape(title)}</th>" for title in titles)
@@ -15,14 +19,15 @@ def table(caption: str, titles: Sequence[str], rows: Iterable[Sequence[object]])
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
 
 
-def bar(share: float) -> str:
-    """A bar for a share from 0 to 1; `table` takes it as it is."""
+def bar(share: float) -> Markup:
+    """A cell with a bar for a share from 0 to 1."""
     width = round(160 * max(0.0, min(1.0, share)))
-    return f'<td><div style="background:#4c78a8;height:0.8em;width:{width}px"></div></td>'
+    return Markup('<td><div style="background:#4c78a8;height:0.8em;'
+                  f'width:{width}px"></div></td>')
 
 
 def _cell(value: object) -> str:
-    if isinstance(value, str) and value.startswith("<td>"):
+    if isinstance(value, Markup):
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return f'<td style="text-align:left">{escape(str(value))}</td>'

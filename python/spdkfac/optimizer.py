@@ -16,13 +16,18 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 
 from . import _core
+from . import state as kfac_state
 from ._core import ConfigError
-from .layers import CoveredLayers, covered_layers, reject_compiled, unwrapped
+from .layers import CoveredLayers, covered_layers, reject_compiled, reject_hidden, unwrapped
 from .planning import Cluster, Model, Plan, as_cluster, as_plan
-from .processes import communicator_of, own_group, share_first
+from .presets import Preset, options_of, preset_of
+from .processes import communicator_of, others_send_too, own_group, share_first
 from .scaling import LossScale, unscale
+from .together import OtherName, with_others
+from .updates import DirectUpdates, normalizes
 
 Gradients = Literal["auto", "averaged", "own"]
+Examples = int | Literal["tokens"] | Callable[[torch.Tensor], int]
 
 
 class SPDKFACOptimizer(torch.optim.Optimizer):
@@ -30,7 +35,7 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
 
         optimizer = SPDKFACOptimizer(torch.optim.SGD(model.parameters(), lr=0.003), model)
 
-    The loss is a mean over the examples. Make it after the model is on its device, in the thread
+    The loss is a mean over the examples (`loss_reduction`). Make it after the model is on its device, in the thread
     that runs the forward passes. With torch.distributed all processes make it and call `step`,
     `state_dict` and `load_state_dict` equally often. docs/python.md explains all options.
     """
@@ -43,19 +48,26 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         optimizer: torch.optim.Optimizer,
         model: nn.Module,
         *,
+        preset: Preset | None = None,
+        others: torch.optim.Optimizer | OtherName | None = None,
         algorithm: str = "spd-kfac",
-        damping: float = 0.01,
-        damping_mode: Literal["pi", "plain"] = "pi",
-        running_average: float = 0.95,
+        damping: float | None = None,
+        damping_mode: Literal["relative", "pi", "plain"] | None = None,
+        running_average: float | None = None,
         identity_start: bool = False,
         convention: Literal["kfc", "paper", "kfac-pytorch"] = "kfc",
-        kl_clip: float = 0.001,
-        factor_interval: int = 1,
-        inverse_interval: int = 1,
+        loss_reduction: Literal["mean", "sum"] = "mean",
+        examples: Examples | None = None,
+        kl_clip: float | None = None,
+        graft: Literal["none", "sgd", "adam"] | None = None,
+        interval: Literal["auto", "fixed"] | None = None,
+        factor_interval: int | None = None,
+        inverse_interval: int | None = None,
         precision: Literal["tf32", "fp32", "bf16"] = "tf32",
         patch_memory: int = 256 << 20,
         trace: bool = False,
         skip_layers: Iterable[str] = (),
+        partial_layers: Iterable[str] = (),
         scaler: GradScaler | None = None,
         gradients: Gradients = "auto",
         process_group: dist.ProcessGroup | None = None,
@@ -70,27 +82,29 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         if isinstance(optimizer, (SPDKFACOptimizer, torch.optim.LBFGS)):
             raise ConfigError(f"kfac: {type(optimizer).__name__} cannot be wrapped; pass an optimizer "
                               "that steps once per batch, such as SGD or Adam")
-        self.optimizer = optimizer
-        self.__setstate__({})  # the hooks of the base class; groups and state are the wrapped one's
         self.model = model
         module = unwrapped(model)
-        options = _core.KfacOptions()
-        for field, value in {
+        self.preset: str = preset or preset_of(module)
+        options = options_of(self.preset, optimizer, {
             "damping": damping, "damping_mode": damping_mode, "running_average": running_average,
-            "identity_start": identity_start, "convention": convention, "kl_clip": kl_clip,
+            "identity_start": identity_start, "convention": convention,
+            "loss_reduction": loss_reduction, "graft": graft, "kl_clip": kl_clip, "interval": interval,
             "factor_interval": factor_interval, "inverse_interval": inverse_interval,
             "precision": precision, "patch_memory": patch_memory, "trace": trace,
-        }.items():
-            setattr(options, field, value)
+        })
+        options.set_examples(examples)
         options.validate()
         followed = None if plan is None else as_plan(plan)
         choice = _plan_options(algorithm, variant, followed, cluster)
         group = own_group(process_group, timeout)
         self.layers: CoveredLayers = covered_layers(model, skip_layers=skip_layers,
+                                                    partial_layers=partial_layers,
                                                     grouped=group is None)
         if not self.layers.tracked:
             raise ConfigError("kfac: the model has no trainable Conv2d or Linear layer, which K-FAC "
                               "needs")
+        self.optimizer = with_others(optimizer, others, self.layers.parameters())
+        self.__setstate__({})  # the hooks of the base class; groups and state are the wrapped one's
         device = self.layers.tracked[0][1].device
         self._communicator = None if group is None else communicator_of(group, device, timeout)
         if self.layers.uncovered and (group is None or dist.get_rank(group) == 0):
@@ -106,13 +120,20 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
             communicator=self._communicator,
             plans=_plan_source(group, choice, followed, cluster),
             send_gradients=self._sends_gradients or group is None,
+            messages_after_passes=group is not None and others_send_too(
+                module, dist.get_backend(group), averages_gradients=not self._sends_gradients),
             model_name=model_name or type(module).__name__,
             profile_steps=0 if followed else profile_steps,
             log_level=log_level,
         )
+        self._updates: DirectUpdates | torch.optim.Optimizer = self.optimizer
+        if options.graft == "adam" and normalizes(optimizer):
+            self._updates = DirectUpdates(self.optimizer, self.layers.parameters())
+        self._state_names = self._kfac.state_names
         self._second_order = choice.second_order
         self._synchronized = False
         self._first_step = True
+        self._computed: set[int] = set()  # layers whose calls are never seen
         self._scale: LossScale | None = None
         if scaler is not None:
             self._scale = LossScale(scaler, device)
@@ -125,14 +146,20 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
 
     @property
     def state(self) -> Any:  # type: ignore[override]
-        return self.optimizer.state
+        places = kfac_state.Places(self.layers, self.param_groups)
+        if not places:
+            return self.optimizer.state
+        return kfac_state.StateView(self.optimizer.state, self._state_names, places,
+                                    self.param_groups)
 
     @property
     def defaults(self) -> dict[str, Any]:  # type: ignore[override]
         return self.optimizer.defaults
 
     def zero_grad(self, set_to_none: bool = True) -> None:
+        """Passes whose gradients this throws away do not count for the factors either."""
         self.optimizer.zero_grad(set_to_none)
+        self._kfac.gradients_zeroed()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         self.optimizer.add_param_group(param_group)
@@ -152,11 +179,13 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         else:
             if self._first_step:
                 reject_compiled(unwrapped(self.model))
-            self._kfac.step(self._learning_rate())
+            reject_hidden(self.layers, self._kfac.unseen_layers, self._computed)
+            self._kfac.step(self._learning_rate(), *self._momentum())
             if self._first_step:
                 self._require_calls()
-            self._first_step = False
-            self.optimizer.step()
+                # torch.distributed.checkpoint may have made an empty step, which does not count.
+                self._first_step = self._kfac.counters["steps"] == 0
+            self._updates.step()
         self._synchronized = False
         if self._scale is not None:
             self._scale.forget()
@@ -178,18 +207,24 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         self._synchronized = False
 
     def state_dict(self) -> dict[str, Any]:
-        """The wrapped optimizer's state and, as `kfac`, that of K-FAC, a tensor of bytes."""
-        return {**self.optimizer.state_dict(), "kfac": self._kfac.save()}
+        """The wrapped optimizer's state, with K-FAC's tensors in the entries of covered weights.
+
+        With several processes all call it. The first one gets all tensors, in CPU memory; another
+        process those that it keeps.
+        """
+        state = self.optimizer.state_dict()
+        places = kfac_state.Places(self.layers, self.param_groups)
+        entries = {number: dict(entry) for number, entry in state["state"].items()}
+        for number, entry in kfac_state.entries_of(self._kfac.state(), places).items():
+            entries.setdefault(number, {}).update(entry)
+        return {**state, "state": entries}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads a state that state_dict() returned, of the same model and options."""
-        state = dict(state_dict)
-        if "kfac" not in state:
-            raise ConfigError("kfac: the state has no entry `kfac`; load a state of a plain optimizer "
-                              "with optimizer.optimizer.load_state_dict()")
-        kfac = state.pop("kfac")
-        self.optimizer.load_state_dict(state)
-        self._kfac.load(kfac)
+        """Loads a state that state_dict() returned, of the same model and options.
+
+        What is wrong with it is a ConfigError, and then nothing is changed.
+        """
+        kfac_state.load(state_dict, self.optimizer, self._kfac, self.layers)
 
     @property
     def counters(self) -> dict[str, int]:
@@ -226,6 +261,27 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         """The largest of the groups: what `kl_clip` must hold for."""
         return max(float(group["lr"]) for group in self.param_groups)
 
+    def _momentum(self) -> tuple[float, float, list[torch.Tensor], list[torch.Tensor]]:
+        """What SGD's update takes of a gradient and of its buffers; `kl_clip` limits both."""
+        taken, carried = 0.0, 0.0  # the largest of the groups
+        parameters: list[torch.Tensor] = []
+        buffers: list[torch.Tensor] = []
+        for group in self.param_groups:
+            if "dampening" not in group:  # not of SGD
+                continue
+            momentum = float(group["momentum"])
+            fresh = 1.0  # torch begins a buffer with the whole gradient
+            for parameter in group["params"]:
+                buffer = self.optimizer.state.get(parameter, {}).get("momentum_buffer")
+                if momentum == 0 or buffer is None:
+                    continue
+                parameters.append(parameter)
+                buffers.append(buffer)
+                fresh = 1.0 - float(group["dampening"])
+                carried = max(carried, momentum**2 if group["nesterov"] else momentum)
+            taken = max(taken, 1.0 + momentum * fresh if group["nesterov"] else fresh)
+        return taken or 1.0, carried, parameters, buffers
+
     def _overflowed(self) -> bool:
         """Divides gradients that a GradScaler has not; whether it found an infinity or NaN."""
         found: torch.Tensor | None = getattr(self, "found_inf", None)
@@ -253,7 +309,7 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
             raise ConfigError(
                 "kfac: no call of any layer was seen in the first step, though they have gradients; "
                 "run forward passes in training mode, in the thread that made the optimizer, and "
-                "without torch.compile"
+                "without torch.compile, and call backward(), not autograd.grad()"
             )
 
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -11,16 +12,16 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/utils/pybind.h>
-#include <torch/serialize/input-archive.h>
-#include <torch/serialize/output-archive.h>
 
 #include "bindings.h"
 #include "spdkfac/base/error.h"
 #include "spdkfac/base/log.h"
 #include "spdkfac/comm/c10d.h"
+#include "spdkfac/runtime/counters_json.h"
 #include "spdkfac/runtime/describe.h"
 #include "spdkfac/runtime/distribution.h"
 #include "spdkfac/runtime/preconditioner.h"
+#include "spdkfac/runtime/presets.h"
 #include "spdkfac/runtime/step_meter.h"
 
 namespace spdkfac::python {
@@ -39,19 +40,37 @@ SharedObject share(py::object object) {
   });
 }
 
-// Name, weight, bias or None, and the module whose attribute `training` says whether it counts.
-using LayerTuple = std::tuple<std::string, at::Tensor, std::optional<at::Tensor>, py::object>;
+// Name, weight, bias or None, the module whose attribute `training` says whether it counts, whether
+// it sees only some of the examples, and the modules around it.
+using LayerTuple =
+    std::tuple<std::string, at::Tensor, std::optional<at::Tensor>, py::object, bool, py::list>;
+
+std::vector<at::Tensor> buffers_of(const SharedObject& modules) {
+  const py::gil_scoped_acquire lock;
+  std::vector<at::Tensor> all;
+  for (const py::handle module : py::handle(modules.get())) {
+    for (const py::handle buffer : module.attr("buffers")(false)) {
+      all.push_back(buffer.cast<at::Tensor>());
+    }
+  }
+  return all;
+}
 
 std::vector<TrackedLayer> layers_of(const std::vector<LayerTuple>& tuples) {
   std::vector<TrackedLayer> layers;
-  for (const auto& [name, weight, bias, module] : tuples) {
+  for (const auto& [name, weight, bias, module, partial, around] : tuples) {
+    const bool convolution = weight.dim() == 4 && py::hasattr(module, "groups");
     layers.push_back({.name = name,
                       .weight = weight,
                       .bias = bias.value_or(at::Tensor()),
-                      .training = [held = share(module)] {
-                        const py::gil_scoped_acquire lock;
-                        return py::handle(held.get()).attr("training").cast<bool>();
-                      }});
+                      .groups = convolution ? module.attr("groups").cast<std::int64_t>() : 1,
+                      .training =
+                          [held = share(module)] {
+                            const py::gil_scoped_acquire lock;
+                            return py::handle(held.get()).attr("training").cast<bool>();
+                          },
+                      .partial = partial,
+                      .buffers = [held = share(around)] { return buffers_of(held); }});
   }
   return layers;
 }
@@ -63,6 +82,24 @@ Enum choice(const char* field, const std::vector<std::string>& names, const std:
   }
   throw ConfigError(
       fmt::format("kfac: {}={}; pass one of {}", field, word, fmt::join(names, ", ")));
+}
+
+// None, a number, "tokens", or a function of the first input.
+ExampleCounter example_counter(py::object examples) {
+  if (examples.is_none()) return nullptr;
+  if (py::isinstance<py::int_>(examples)) return number_of_examples(examples.cast<std::int64_t>());
+  if (py::isinstance<py::str>(examples) && examples.cast<std::string>() == "tokens") {
+    return tokens_as_examples();
+  }
+  if (!PyCallable_Check(examples.ptr())) {
+    throw ConfigError(fmt::format(
+        "kfac: examples={}; pass a number, \"tokens\", a function of the first input, or None",
+        py::str(examples).cast<std::string>()));
+  }
+  return [held = share(std::move(examples))](const at::Tensor& input, std::int64_t) {
+    const py::gil_scoped_acquire lock;
+    return py::handle(held.get())(input).cast<std::int64_t>();
+  };
 }
 
 void bind_options(py::module_& module) {
@@ -85,9 +122,32 @@ void bind_options(py::module_& module) {
           [](KfacOptions& options, const std::string& word) {
             options.convention = choice<Convention>("convention", convention_names(), word);
           })
+      .def_property(
+          "loss_reduction",
+          [](const KfacOptions& options) {
+            return name_of(loss_reduction_names(), options.loss_reduction);
+          },
+          [](KfacOptions& options, const std::string& word) {
+            options.loss_reduction =
+                choice<LossReduction>("loss_reduction", loss_reduction_names(), word);
+          })
+      .def("set_examples",
+           [](KfacOptions& options, py::object examples) {
+             options.examples = example_counter(std::move(examples));
+           })
       .def_readwrite("kl_clip", &KfacOptions::kl_clip)
+      .def_property(
+          "graft", [](const KfacOptions& options) { return name_of(graft_names(), options.graft); },
+          [](KfacOptions& options, const std::string& word) {
+            options.graft = choice<Graft>("graft", graft_names(), word);
+          })
+      .def("set_graft_adam",
+           [](KfacOptions& options, double beta1, double beta2, double epsilon) {
+             options.graft_adam = {beta1, beta2, epsilon};
+           })
       .def_readwrite("factor_interval", &KfacOptions::factor_interval)
       .def_readwrite("inverse_interval", &KfacOptions::inverse_interval)
+      .def_readwrite("growing_intervals", &KfacOptions::growing_intervals)
       .def_property(
           "precision",
           [](const KfacOptions& options) { return name_of(precision_names(), options.precision); },
@@ -99,6 +159,7 @@ void bind_options(py::module_& module) {
           [](KfacOptions& options, std::int64_t bytes) { options.patch_memory = Bytes(bytes); })
       .def_readwrite("trace", &KfacOptions::trace)
       .def("validate", [](const KfacOptions& options) { validate(options); });
+  module.def("kfac_preset", &kfac_preset, py::arg("name"));
 }
 
 void bind_communicator(py::module_& module) {
@@ -139,28 +200,48 @@ void bind_plan_source(py::module_& module) {
       .def_static("of_plan", [](const Plan& plan) { return PlanSourceHandle{FollowPlan{plan}}; });
 }
 
-at::Tensor save(Preconditioner& kfac) {
-  torch::serialize::OutputArchive archive;
-  kfac.save(archive);
-  std::ostringstream stream;
-  archive.save_to(stream);
-  const std::string bytes = std::move(stream).str();
-  at::Tensor state = at::empty({static_cast<std::int64_t>(bytes.size())}, at::kByte);
-  std::copy(bytes.begin(), bytes.end(), static_cast<char*>(state.mutable_data_ptr()));
-  return state;
+py::dict as_dict(const KfacCounters& counters) {
+  py::dict result;
+  for (const auto& [name, field] : runtime::counter_fields()) result[name] = counters.*field;
+  return result;
 }
 
-void load(Preconditioner& kfac, const at::Tensor& state) {
-  const at::Tensor bytes = state.to(at::kCPU).contiguous();
-  torch::serialize::InputArchive archive;
-  try {
-    archive.load_from(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes());
-  } catch (const c10::Error& error) {
-    throw ConfigError(
-        fmt::format("kfac state: cannot be read ({}); load a state that state_dict() returned",
-                    error.what_without_backtrace()));
+// Of the tensors of state(); not collective.
+std::vector<std::string> state_names(Preconditioner& kfac) {
+  const py::gil_scoped_release unlocked;
+  std::vector<std::string> names;
+  const KfacStateStream stream = kfac.state();
+  for (const TensorSpec& spec : stream.tensors()) names.push_back(spec.name);
+  return names;
+}
+
+// The digest of the options, the counters, and tensors by name.
+py::tuple state(Preconditioner& kfac) {
+  KfacState state;
+  {
+    const py::gil_scoped_release unlocked;
+    state = kfac.state().read_all();
   }
-  kfac.load(archive);
+  return py::make_tuple(state.options, as_dict(state.counters), state.tensors);
+}
+
+void load(Preconditioner& kfac, const std::string& options,
+          const std::map<std::string, std::int64_t>& counters,
+          const std::map<std::string, at::Tensor>& tensors) {
+  KfacState state{options, {}, tensors};
+  for (const auto& [name, field] : runtime::counter_fields()) {
+    const auto found = counters.find(name);
+    if (found == counters.end()) {
+      kfac.load_failed();
+      throw ConfigError(
+          fmt::format("kfac state: has no counter {}; load a state that state_dict() "
+                      "returned",
+                      name));
+    }
+    state.counters.*field = found->second;
+  }
+  const py::gil_scoped_release unlocked;
+  kfac.load(state);
 }
 
 py::dict counters(Preconditioner& kfac) {
@@ -169,16 +250,7 @@ py::dict counters(Preconditioner& kfac) {
     const py::gil_scoped_release unlocked;
     counters = kfac.counters();
   }
-  py::dict result;
-  result["steps"] = counters.steps;
-  result["factor_updates"] = counters.factor_updates;
-  result["inverse_updates"] = counters.inverse_updates;
-  result["nonfinite_factors"] = counters.nonfinite_factors;
-  result["inverse_retries"] = counters.inverse_retries;
-  result["inverses_kept"] = counters.inverses_kept;
-  result["nonfinite_gradients"] = counters.nonfinite_gradients;
-  result["layers_without_factors"] = counters.layers_without_factors;
-  return result;
+  return as_dict(counters);
 }
 
 py::dict memory(const Preconditioner& kfac) {
@@ -193,12 +265,13 @@ py::dict memory(const Preconditioner& kfac) {
 std::unique_ptr<Preconditioner> make_preconditioner(
     const std::vector<LayerTuple>& layers, const std::vector<at::Tensor>& parameters,
     const KfacOptions& options, const std::shared_ptr<Communicator>& communicator,
-    const PlanSourceHandle& plans, bool send_gradients, const std::string& model_name,
-    std::int64_t profile_steps, const std::string& log_level) {
+    const PlanSourceHandle& plans, bool send_gradients, bool messages_after_passes,
+    const std::string& model_name, std::int64_t profile_steps, const std::string& log_level) {
   Distribution distribution;
   distribution.communicator = communicator;
   distribution.plans = plans.source;
   distribution.send_gradients = send_gradients;
+  distribution.messages_after_passes = messages_after_passes;
   distribution.model_name = model_name;
   distribution.profile_steps = profile_steps;
   LogOptions log{.level = log_level};
@@ -218,11 +291,23 @@ void bind_preconditioner(py::module_& module) {
   py::class_<Preconditioner>(module, "Preconditioner")
       .def(py::init(&make_preconditioner), py::arg("layers"), py::arg("parameters"),
            py::arg("options"), py::kw_only(), py::arg("communicator"), py::arg("plans"),
-           py::arg("send_gradients"), py::arg("model_name"), py::arg("profile_steps"),
-           py::arg("log_level"))
-      .def("step", py::overload_cast<double>(&Preconditioner::step), unlocked)
+           py::arg("send_gradients"), py::arg("messages_after_passes"), py::arg("model_name"),
+           py::arg("profile_steps"), py::arg("log_level"))
+      .def(
+          "step",
+          [](Preconditioner& kfac, double learning_rate, double taken, double carried,
+             const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers) {
+            Momentum momentum{.taken = taken, .carried = carried, .buffers = {}};
+            for (std::size_t i = 0; i < parameters.size(); ++i) {
+              momentum.buffers.emplace_back(parameters[i], buffers.at(i));
+            }
+            kfac.step(learning_rate, momentum);
+          },
+          py::arg("learning_rate"), py::arg("taken"), py::arg("carried"), py::arg("parameters"),
+          py::arg("buffers"), unlocked)
       .def("synchronize", &Preconditioner::synchronize, unlocked)
       .def("discard", &Preconditioner::discard, unlocked)
+      .def("gradients_zeroed", &Preconditioner::gradients_zeroed, unlocked)
       .def("set_loss_scale",
            [](Preconditioner& kfac, py::object scale) {
              kfac.set_loss_scale([held = share(std::move(scale))] {
@@ -230,6 +315,7 @@ void bind_preconditioner(py::module_& module) {
                return py::handle(held.get())().cast<at::Tensor>();
              });
            })
+      .def_property_readonly("unseen_layers", &Preconditioner::unseen_layers)
       .def_property_readonly("counters", &counters)
       .def_property_readonly("memory", &memory)
       .def_property_readonly("plan", [](const Preconditioner& kfac) { return kfac.plan(); })
@@ -240,8 +326,10 @@ void bind_preconditioner(py::module_& module) {
              StepMeter(kfac).trace().write_perfetto(text);
              return text.str();
            })
-      .def("save", &save, unlocked)
-      .def("load", &load, unlocked);
+      .def_property_readonly("state_names", &state_names)
+      .def("state", &state)
+      .def("load", &load)
+      .def("load_failed", &Preconditioner::load_failed, unlocked);
 }
 
 }  // namespace
@@ -251,6 +339,11 @@ void bind_runtime(py::module_& module) {
   bind_communicator(module);
   bind_plan_source(module);
   bind_preconditioner(module);
+  module.def("counter_names", [] {
+    std::vector<std::string> names;
+    for (const auto& [name, field] : runtime::counter_fields()) names.emplace_back(name);
+    return names;
+  });
   module.def("describe", [](const std::string& name, const std::vector<LayerTuple>& layers,
                             const std::vector<at::Tensor>& parameters, const py::function& forward,
                             std::int64_t batch, const std::vector<std::int64_t>& input) {

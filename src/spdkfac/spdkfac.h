@@ -9,7 +9,9 @@
 #include "spdkfac/runtime/distribution.h"
 #include "spdkfac/runtime/graph_steps.h"
 #include "spdkfac/runtime/kfac_options.h"
+#include "spdkfac/runtime/kfac_state.h"
 #include "spdkfac/runtime/preconditioner.h"
+#include "spdkfac/runtime/presets.h"
 
 // Communicators.
 #include "spdkfac/comm/c10d.h"

@@ -221,8 +221,10 @@ class MeasuredTest(BenchTestCase):
                                    delta=1)
             self.assertLessEqual(run["measured"]["low"], run["measured"]["median"])
             self.assertGreater(run["forecast"]["iteration"], 0)
-            self.assertAlmostEqual(run["forecast"]["sent_bytes"], run["measured"]["sent_bytes"],
-                                   delta=0.2 * run["measured"]["sent_bytes"])
+            # Other algorithms choose what to broadcast by costs, and the forecast has others.
+            if run["algorithm"] in ("sgd", "d-kfac"):
+                self.assertAlmostEqual(run["forecast"]["sent_bytes"],
+                                       run["measured"]["sent_bytes"], delta=1)
         events = json.loads((self.folder / "trace.json").read_text())["traceEvents"]
         self.assertEqual({event["pid"] for event in events}, {0, 1})
 

@@ -144,6 +144,54 @@ class RanksTest(TrainTestCase):
                 self.assertIn("continuing from run/step-00000007.ckpt after 7 steps",
                               rest["stderr"])
 
+    def test_another_number_of_ranks_continues_with_the_same_examples(self) -> None:
+        # Two ranks with batches of 8 and one with 16 see the same, before and after: 5 steps an epoch.
+        save = ["--checkpoint-dir", "run"]
+        doubled = [*(word if word != "8" else "16" for word in TINY), "--json"]
+        for algorithm in ("kfac", "sgd"):
+            with self.subTest(algorithm):
+                self.setUp()
+                flags = ["--algorithm", algorithm, "--inverse-interval", "2"][:2 + 2 * (
+                    algorithm == "kfac")]
+                whole = self.run_program(*doubled, *flags, "--epochs", "3")
+                expected = json.loads(whole.stdout)
+                self.train_ranks(2, *flags, *save, "--epochs", "3", "--max-steps", "7")
+                done = self.run_program(*doubled, *flags, *save, "--epochs", "3", "--resume",
+                                        "--max-steps", "12")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn("continuing from run/step-00000007.ckpt after 7 steps", done.stderr)
+                rest = self.train_ranks(2, *flags, *save, "--epochs", "3", "--resume", "--metrics", "m")
+                self.assertIn("after 12 steps", rest["stderr"])
+                self.assertEqual((rest["step"], rest["epochs"]), (15, 3))
+                self.assertAlmostEqual(rest["test_loss"], expected["test_loss"], delta=1e-4)
+                self.assertEqual(self.metrics("m")[-1]["steps"], 5)
+
+    def test_another_number_of_ranks_with_another_batch_goes_on_in_the_epoch(self) -> None:
+        # Two ranks take 3·16 of 80 examples; one goes on with 8 at a time: 4 steps of the epoch are
+        # left, and 10 make the next one.
+        self.train_ranks(2, "--checkpoint-dir", "run", "--epochs", "2", "--max-steps", "3")
+        rest = self.train("--checkpoint-dir", "run", "--epochs", "2", "--resume", "--metrics", "m")
+        self.assertEqual((rest["step"], rest["epochs"]), (3 + 4 + 10, 2))
+        self.assertEqual([(line["epoch"], line["steps"]) for line in self.metrics("m")],
+                         [(1, 7), (2, 10)])
+
+    def test_a_write_that_takes_longer_than_the_timeout_kills_no_job(self) -> None:
+        slow = ["-x", f"LD_PRELOAD={os.environ['SLOW_FSYNC']}", "-x", "SLOW_FSYNC_SECONDS=10"]
+        process = self.start_ranks(
+            ["2", *self.flags("--max-steps", "3", "--checkpoint-dir", "run", "--json", timeout=4)],
+            mca=slow)
+        code, out, err = self.finish(process)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(json.loads(out)["step"], 3)
+        self.assert_checkpoints_are_whole()
+
+    def test_a_checkpoint_that_cannot_be_written_ends_all_ranks(self) -> None:
+        (self.folder / "run/step-00000002.ckpt").mkdir(parents=True)
+        self.assert_fails(
+            ["2", *self.flags("--max-steps", "4", "--checkpoint-dir", "run", "--resume",
+                              "--checkpoint-every", "2")],
+            says=r"run/step-00000002\.ckpt: ", code=2)
+
     def test_a_plan_is_written_and_followed(self) -> None:
         flags = ["--algorithm", "spd-kfac", "--max-steps", "3"]
         first = self.train_ranks(2, *flags, "--plan-out", "plan.json", "--profile-steps", "0")

@@ -9,8 +9,9 @@ import random
 import signal
 import time
 import unittest
+import zlib
 
-from train_support import TINY, TrainTestCase, checkpoint_is_whole
+from train_support import TINY, TrainTestCase, checkpoint_is_whole, with_checksum
 
 KFAC = ["--algorithm", "kfac", "--inverse-interval", "3"]
 RUNS = {
@@ -94,6 +95,73 @@ class ResumeTest(TrainTestCase):
                 self.assertIn("continuing from run/step-00000012.ckpt after 12 steps\n",
                               rest["stderr"])
                 self.assertEqual(rest["parameters_sha256"], whole["parameters_sha256"])
+
+    def test_a_run_whose_checkpoints_all_are_damaged_never_starts_from_zero_by_itself(self) -> None:
+        self.train("--max-steps", "12", *SAVE, "--checkpoint-every", "6")
+        for path in (self.folder / "run").iterdir():
+            path.write_bytes(b"")
+        for says in ("none of its 2 checkpoints can be read; pass another --checkpoint-dir",
+                     "run: its only checkpoints are damaged (step-00000012.ckpt.damaged and 1 more); "
+                     "delete them to start from the beginning, or pass another --checkpoint-dir"):
+            done = self.run_program(*TINY, *SAVE, "--resume", "--max-steps", "12")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(says, done.stderr.splitlines()[-1])
+        for path in (self.folder / "run").iterdir():
+            path.unlink()
+        again = self.train("--max-steps", "12", *SAVE, "--resume")
+        self.assertIn("no checkpoint in run; starting from the beginning\n", again["stderr"])
+
+    def assert_refused_and_untouched(self, content: bytes, says: str) -> None:
+        """An error, and every file is as it was: the next attempt can succeed."""
+        path = self.folder / "run" / NEWEST
+        path.write_bytes(content)
+        before = {one.name: one.read_bytes() for one in (self.folder / "run").iterdir()}
+        done = self.run_program(*TINY, *KFAC, *SAVE, "--resume", "--max-steps", "20")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn(says, done.stderr.splitlines()[-1])
+        after = {one.name: one.read_bytes() for one in (self.folder / "run").iterdir()}
+        self.assertEqual(after, before)
+
+    def test_only_size_and_checksum_are_damage(self) -> None:
+        self.train(*KFAC, "--max-steps", "14", *SAVE, "--checkpoint-every", "6")
+        good = (self.folder / "run" / NEWEST).read_bytes()
+        for old, new, says in (
+                (b"spdkfac.checkpoint/2", b"spdkfac.checkpoint/3", "its format is"),
+                (b'"F32","shape"', b'"F31","shape"', "dtype"),
+                (b'"model.', b'"nodel.', "has unknown tensors"),
+                (b'.a_average"', b'.a_everage"', "a_everage, which the model has not"),
+                (b'\\"epoch\\":1', b'\\"epoch\\":x', "position"),
+                (b'"position"', b'"positiom"', "has no position"),
+                (b'\\"steps\\":14', b'\\"steps\\":-4', "counters"),
+        ):
+            with self.subTest(old=old):
+                self.assertIn(old, good)
+                self.assert_refused_and_untouched(with_checksum(good.replace(old, new, 1)), says)
+        (self.folder / "run" / NEWEST).write_bytes(good)
+        rest = self.train(*KFAC, "--max-steps", "20", *SAVE, "--resume")
+        whole = self.train(*KFAC, "--max-steps", "20")
+        self.assertEqual(rest["parameters_sha256"], whole["parameters_sha256"])
+
+    def test_a_checkpoint_of_an_earlier_version_is_refused(self) -> None:
+        # Those were archives of TorchScript, whose code ran when they were loaded.
+        self.train(*KFAC, "--max-steps", "14", *SAVE)
+        archive = b"PK\x03\x04 an archive with code"
+        trailer = (f"\nspdkfac.checkpoint/1 size={len(archive):020} "
+                   f"crc32={zlib.crc32(archive):08x}\n").encode()
+        self.assert_refused_and_untouched(archive + trailer, "by an earlier version of spdkfac")
+
+    def test_safetensors_opens_checkpoints(self) -> None:
+        try:
+            from safetensors import safe_open  # type: ignore[import-not-found]
+        except ImportError:
+            self.skipTest("the Python package safetensors is not installed")
+        self.train(*KFAC, "--max-steps", "14", *SAVE)
+        with safe_open(self.folder / "run" / NEWEST, framework="numpy") as file:
+            self.assertEqual(file.metadata()["format"], "spdkfac.checkpoint/2")
+            names = list(file.keys())
+            self.assertIn("random.cpu", names)
+            for name in names:
+                file.get_tensor(name)
 
     def test_only_damaged_checkpoints_are_a_mistake(self) -> None:
         self.train("--max-steps", "2", *SAVE)

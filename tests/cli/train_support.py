@@ -20,7 +20,7 @@ PROGRAM = os.environ["SPDKFAC"]
 # 10 steps in an epoch, 16 images to test.
 TINY = ["train", "--data", "synthetic", "--synthetic-examples", "80", "--batch", "8", "--width",
         "0.125", "--threads", "1", "--seed", "3"]
-TRAILER = len(b"\nspdkfac.checkpoint/1 size=00000000000000000000 crc32=00000000\n")
+CHECKSUM = b'{"__metadata__":{"crc32":"'  # how the header of a checkpoint begins
 # Of metrics lines, what differs from run to run.
 TIMES = {"seconds", "total_seconds", "examples_per_second"}
 
@@ -36,11 +36,26 @@ def write_idx(folder: Path, train: int = 40, test: int = 10) -> None:
         (folder / f"{prefix}-labels-idx1-ubyte{suffix}").write_bytes(pack(labels))
 
 
+def checkpoint_header(content: bytes) -> dict[str, Any]:
+    """The JSON header; the layout is that of safetensors."""
+    (length,) = struct.unpack("<Q", content[:8])
+    return json.loads(content[8:8 + length])
+
+
+def with_checksum(content: bytes) -> bytes:
+    """The same file with the right checksum: that of the file with zeros in its place."""
+    begin = 8 + len(CHECKSUM)
+    zeroed = content[:begin] + b"0" * 8 + content[begin + 8:]
+    return zeroed[:begin] + f"{zlib.crc32(zeroed):08x}".encode() + zeroed[begin + 8:]
+
+
 def checkpoint_is_whole(path: Path) -> bool:
     content = path.read_bytes()
-    body, trailer = content[:-TRAILER], content[-TRAILER:]
-    return trailer == (f"\nspdkfac.checkpoint/1 size={len(body):020} "
-                       f"crc32={zlib.crc32(body):08x}\n").encode()
+    (length,) = struct.unpack("<Q", content[:8])
+    end = max((value["data_offsets"][1] for name, value in checkpoint_header(content).items()
+               if name != "__metadata__"), default=0)
+    return (content[8:].startswith(CHECKSUM) and content == with_checksum(content)
+            and len(content) == 8 + length + end)
 
 
 class TrainTestCase(unittest.TestCase):

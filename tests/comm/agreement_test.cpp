@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/comm/agreement.h"
 
+#include <exception>
+#include <span>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -37,12 +40,39 @@ TEST(Agreement, EveryRankThrowsWhenOneDiffers) {
   comm::require_same(*world(), "the options", "batch 32");
 }
 
+TEST(Agreement, WhatOneRankCannotDoIsAnErrorOnAll) {
+  comm::require_all(*world(), "loading", nullptr);
+  const int rank = world()->rank();
+  const int last = world()->size() - 1;
+  std::exception_ptr failure;
+  if (rank == last) failure = std::make_exception_ptr(ConfigError("no such file"));
+  const std::string message =
+      config_error([&] { comm::require_all(*world(), "loading", failure); });
+  if (rank == last) {
+    EXPECT_EQ(message, "no such file");
+  } else {
+    EXPECT_THAT(message, HasSubstr(fmt::format("loading: rank {} of {} failed", last, last + 1)));
+  }
+  comm::require_all(*world(), "loading", nullptr);  // the communicator still works
+}
+
 TEST(Agreement, AllRanksThatDifferFromTheFirstAreNamed) {
   if (world()->size() < 3) GTEST_SKIP() << "needs three ranks";
   const std::string value = fmt::format("rank {}", world()->rank());
   const std::string message = config_error([&] { comm::require_same(*world(), "data", value); });
   EXPECT_THAT(message, HasSubstr(world()->size() == 3 ? "ranks 1, 2 of 3 differ from rank 0"
                                                       : "ranks 1, 2, 3 of 4 differ from rank 0"));
+}
+
+TEST(Agreement, OnlyTheValuesThatDifferAreNamed) {
+  if (world()->size() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  const int last = world()->size() - 1;
+  const bool odd = world()->rank() == last;
+  const std::vector<comm::Fact> facts = {
+      {"damping", odd ? "0.2" : "0.1"}, {"kl_clip", "0.001"}, {"interval", odd ? "3" : "2"}};
+  EXPECT_THAT(config_error([&] { comm::require_same(*world(), "the options", facts); }),
+              HasSubstr(odd ? "has damping=0.2, interval=3)" : "has damping=0.1, interval=2)"));
+  comm::require_same(*world(), "the options", std::span(facts).subspan(1, 1));
 }
 
 TEST(Agreement, LongValuesAreShortenedInMessages) {

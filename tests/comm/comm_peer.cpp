@@ -51,7 +51,17 @@ void be_faulty(Communicator& comm, const std::string& fault) {
   if (fault == "other-operation") comm.broadcast_async(at::ones({1000}), 1, "a broadcast").wait();
 }
 
+// Known before the communicator is made.
+bool is_faulty_by_launcher() {
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  return rank != nullptr && std::atoi(rank) == kFaultyRank;
+}
+
 void run(const Options& options) {
+  if (options.fault == "stop-at-start" && is_faulty_by_launcher()) {
+    say(fmt::format("rank {} pid {}", kFaultyRank, getpid()));
+    raise(SIGSTOP);
+  }
   const auto timeout = std::chrono::milliseconds(static_cast<int>(1000 * options.timeout));
   const auto comm = make_mpi_communicator({.timeout = timeout, .max_piece_elements = 1 << 30});
   say(fmt::format("rank {} pid {}", comm->rank(), getpid()));

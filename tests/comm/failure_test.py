@@ -137,6 +137,12 @@ class FailureTest(unittest.TestCase):
     def test_a_stopped_rank_is_an_error_on_the_others(self) -> None:
         self.assert_fails("stop", self.WAITS)
 
+    def test_a_rank_that_stops_before_it_starts_mpi_is_an_error_on_the_others(self) -> None:
+        # MPI_Init itself waits for ever; programs are given 20 s to start.
+        self.assert_fails("stop-at-start",
+                          r"spdkfac: mpi: MPI_Init on rank [02] has not ended after 20 s; another "
+                          r"rank died, stopped, or does not use MPI")
+
     def test_a_silent_rank_is_an_error_on_the_others(self) -> None:
         self.assert_fails("silent", self.WAITS)
 

@@ -175,5 +175,36 @@ TEST(Batches, AugmentedImagesChangeWithTheEpoch) {
   EXPECT_FALSE(first(0).equal(first(1)));
 }
 
+TEST(Batches, GoOnBehindWhatOthersHaveTaken) {
+  // Two ranks with 4 examples each have taken 16 of 50; three ranks with 5 go on: 34/15 batches.
+  const data::Dataset data = numbered(50, data::Split::kTrain);
+  const Indices order = data::permutation(50, 4, 2);
+  Indices taken;
+  for (int rank = 0; rank < 2; ++rank) {
+    const data::Batches before(
+        data, {.batch = 4, .shuffle = true, .seed = 4, .epoch = 2, .rank = rank, .world = 2});
+    for (std::int64_t k = 0; k < 2; ++k) {
+      for (const std::int64_t one : before.indices(k)) taken.push_back(one);
+    }
+  }
+  for (int rank = 0; rank < 3; ++rank) {
+    const data::Batches after(data, {.batch = 5,
+                                     .shuffle = true,
+                                     .seed = 4,
+                                     .epoch = 2,
+                                     .rank = rank,
+                                     .world = 3,
+                                     .first = 16});
+    EXPECT_EQ(after.size(), 2);
+    for (std::int64_t k = 0; k < 2; ++k) {
+      for (const std::int64_t one : after.indices(k)) taken.push_back(one);
+    }
+  }
+  Indices expected(order.begin(), order.begin() + 46);
+  std::sort(expected.begin(), expected.end());
+  std::sort(taken.begin(), taken.end());
+  EXPECT_EQ(taken, expected);
+}
+
 }  // namespace
 }  // namespace spdkfac

@@ -22,6 +22,7 @@
 #include "fuzz/damage.h"
 #include "spdkfac/base/error.h"
 #include "spdkfac/base/json.h"
+#include "spdkfac/base/tensor_file.h"
 #include "spdkfac/plan/cluster_file.h"
 #include "spdkfac/plan/cost_model.h"
 #include "spdkfac/plan/layer_spec.h"
@@ -31,6 +32,8 @@
 #include "spdkfac/plan/planner.h"
 #include "spdkfac/sim/auto_planner.h"
 #include "spdkfac/sim/simulator.h"
+#include "support/sealed_file.h"
+#include "support/temporary_folder.h"
 
 namespace spdkfac::fuzz {
 namespace {
@@ -70,8 +73,18 @@ constexpr std::array<const char*, 3> kClusterTexts = {
 "compute":{"forward":1e6,"factor":1e6,"precondition":1e6},
 "overheads":{"compute_rate_under_communication":0.25},"scaling":{"alpha":"constant"}})"};
 
-enum class Kind { kModel, kCluster, kPlan };
-constexpr std::array kKindNames = {"model", "cluster", "plan"};
+enum class Kind { kModel, kCluster, kPlan, kTensors };
+constexpr std::array kKindNames = {"model", "cluster", "plan", "tensors"};
+
+// The header of a checkpoint.
+TensorHeader sample_header() {
+  return {{{"format", "spdkfac.checkpoint/2"}, {"position", R"({"step":2})"}},
+          {{"kfac.fc.a_weight", "F64", {}},
+           {"kfac.fc.averaged", "I64", {}},
+           {"model.fc.weight", "F32", {3, 4}},
+           {"kfac.fc.a_average", "F32", {2, 10}},
+           {"random.cpu", "U8", {2, 7}}}};
+}
 
 // Not read, read but rejected by the planner or as no plan for its model, used.
 enum class Stage { kRejected, kRead, kUsed };
@@ -118,6 +131,11 @@ class Fuzzer {
       const Plan plan = make_plan(model_, clusters_[i++ % 3], world, info.options, {}, step);
       documents_.push_back({Kind::kPlan, to_json(plan).dump()});
     }
+    const TensorHeader header = sample_header();
+    for (const TensorSpec& spec : header.tensors) tensor_bytes_ += tensor_bytes(spec);
+    for (int copy = 0; copy < 5; ++copy) {
+      documents_.push_back({Kind::kTensors, tensor_header_json(header)});
+    }
     for (const Kind kind : {Kind::kModel, Kind::kCluster}) {
       const std::string folder = fmt::format(SPDKFAC_SOURCE_DIR "/data/{}s", name(kind));
       for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -135,6 +153,7 @@ class Fuzzer {
   // How far the text came; a ConfigError is an answer, anything else escapes.
   Stage run(Kind kind, const std::string& text, Random& random) const {
     Stage stage = Stage::kRejected;
+    if (kind == Kind::kTensors) return run_tensors(text, random);
     try {
       const Json document = parse_json(text, kWhere);
       if (kind == Kind::kPlan) {
@@ -160,6 +179,37 @@ class Fuzzer {
   }
 
  private:
+  // As a header, then as a whole file with the right checksum, or damaged once more.
+  Stage run_tensors(const std::string& text, Random& random) const {
+    Stage stage = Stage::kRejected;
+    try {
+      const TensorHeader header = parse_tensor_header(text, tensor_bytes_, kWhere);
+      stage = Stage::kRead;
+      const TensorHeader again =
+          parse_tensor_header(tensor_header_json(header), tensor_bytes_, kWhere);
+      expect(again.tensors == header.tensors, "reads back with other tensors");
+    } catch (const ConfigError& error) {
+      expect_one_line(error.what());
+    }
+    std::string file = support::sealed_file(text, std::string(tensor_bytes_, 'x'));
+    const bool damage = random.one_in(3);
+    if (damage && random.one_in(2)) file.resize(random.below(file.size()));
+    if (damage) file.insert(random.below(file.size() + 1), 1, 'x');
+    folder_.write("file", file);
+    try {
+      const TensorFileReader reader(folder_ / "file");
+      std::string bytes(tensor_bytes_, '\0');
+      for (std::size_t i = 0; i < reader.header().tensors.size(); ++i) reader.read(i, bytes.data());
+      expect(!damage, "a damaged file was read");
+      stage = Stage::kUsed;
+    } catch (const ConfigError& error) {
+      expect_one_line(error.what());
+    } catch (const DamagedFile& error) {
+      expect_one_line(error.what());
+    }
+    return stage;
+  }
+
   void use_plan(const Plan& plan, const ModelSpec& model, const CostModel& costs) const {
     expect_round_trip(to_json(plan), parse_plan);
     validate_against(plan, model, kWhere);
@@ -180,6 +230,8 @@ class Fuzzer {
     use_plan(plan, model, costs);
   }
 
+  support::TemporaryFolder folder_;
+  std::uint64_t tensor_bytes_ = 0;
   ModelSpec model_;
   std::vector<CostModel> clusters_;
   std::vector<Document> documents_;

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/kfac/block_inverse.h"
 
+#include <limits>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "spdkfac/kfac/inverse_batch.h"
+#include "spdkfac/kfac/pivots.h"
+#include "spdkfac/kfac/raised_inverse.h"
 #include "support/device.h"
 #include "support/matrices.h"
 #include "support/tensors.h"
@@ -41,6 +45,36 @@ TEST(BlockInverse, EqualsAnInverseForAnySizeAndLeaf) {
                           });
       EXPECT_TRUE(near_within(upper(matrices), upper(expected), 1e-10)) << size << " " << leaf_size;
       EXPECT_EQ(static_cast<std::int64_t>(begins.size()), (size + leaf_size - 1) / leaf_size);
+    }
+  }
+}
+
+TEST(RaisedInverse, EqualsAnInverseWhereNothingIsRaised) {
+  for (const std::int64_t size : {1, 5, 64, 65, 150}) {
+    const at::Tensor matrix = with_condition(size, size, 100);
+    at::Tensor inverse = matrix.clone();
+    EXPECT_EQ(kfac::invert_with_raised_pivots(inverse), kfac::kPivotsFine);
+    EXPECT_TRUE(near_within(upper(inverse), upper(at::linalg_inv(matrix)), 1e-10)) << size;
+  }
+}
+
+// [[4, 2], [2, 1]]: the second pivot is 1 − 2·2/4 = 0, below the rounding of 1, and becomes 1, as
+// if 1 had been added there. The inverse of [[4, 2], [2, 2]] is [[0.5, −0.5], [−0.5, 1]].
+TEST(RaisedInverse, AddsTheDiagonalWhereAPivotIsNone) {
+  at::Tensor matrix = at::tensor({4., 2., 2., 1.}, at::kDouble).view({2, 2});
+  EXPECT_EQ(kfac::invert_with_raised_pivots(matrix), kfac::kPivotsRaised);
+  const at::Tensor expected = at::tensor({0.5, -0.5, -0.5, 1.}, at::kDouble).view({2, 2});
+  EXPECT_TRUE(near_within(upper(matrix), upper(expected), 1e-15));
+}
+
+TEST(RaisedInverse, SaysWhenAMatrixIsNotFinite) {
+  for (const auto& [row, column] : {std::pair{0, 0}, {0, 99}, {70, 80}, {99, 99}}) {
+    for (const double value :
+         {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+      at::Tensor matrix = with_condition(1, 100, 10);
+      matrix[row][column] = value;
+      matrix[column][row] = value;
+      EXPECT_EQ(kfac::invert_with_raised_pivots(matrix), kfac::kPivotsNotFinite) << row;
     }
   }
 }
@@ -119,7 +153,10 @@ TEST_F(BatchOnGpu, IsAsExactAsFp32WithSplitProducts) {
     batch.refresh(at::zeros({3}, test_options(at::kFloat)));
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       const auto group = static_cast<std::int64_t>(i);
-      const at::Tensor expected = at::linalg_inv(factor[group].to(at::kDouble));
+      // Damping is at least four roundings of the trace.
+      const at::Tensor wide = factor[group].to(at::kDouble);
+      const at::Tensor least = 4 * epsilon(at::kFloat) * wide.trace();
+      const at::Tensor expected = at::linalg_inv(wide + least * at::eye(dim, wide.options()));
       const double bound = 20 * epsilon(at::kFloat) * 1000 * expected.abs().max().item<double>();
       EXPECT_TRUE(near_within(inverse.value[group], to_host(expected), bound)) << sizes[i];
     }
@@ -127,26 +164,31 @@ TEST_F(BatchOnGpu, IsAsExactAsFp32WithSplitProducts) {
   }
 }
 
-TEST_F(BatchOnGpu, AFailureKeepsItsValueAndIsDampedMoreNextTime) {
+// The same rules on both devices: what the CPU makes of the factors is the expected value.
+TEST_F(BatchOnGpu, RaisesPivotsLikeTheCpu) {
   const std::int64_t dim = 130;
   at::Tensor bad = with_condition(1, dim, 10);
   bad[129][129] = -1;
   const at::Tensor good = with_condition(2, dim, 10);
-  const at::Tensor factors = to_device(at::stack({bad, good}), at::kDouble);
+  const at::Tensor factors = at::stack({bad, good});
   kfac::Inverse inverse(2, dim, test_options(at::kDouble));
-  kfac::InverseBatch batch({{factors, &inverse}}, Precision::kFp32);
-  const at::Tensor damping = at::full({2}, 0.5, test_options(at::kDouble));
-  batch.refresh(damping);
-  EXPECT_TRUE(same_bits(inverse.value[0], at::eye(dim, test_options(at::kDouble))));
-  EXPECT_TRUE(
-      near_within(inverse.value[1], at::linalg_inv(good + 0.5 * at::eye(dim, at::kDouble)), 1e-12));
+  kfac::InverseBatch batch({{to_device(factors, at::kDouble), &inverse}}, Precision::kFp32);
+  batch.refresh(at::full({2}, 0.5, test_options(at::kDouble)));
+  kfac::Inverse expected(2, dim, at::TensorOptions(at::kDouble));
+  kfac::refresh_inverse(factors, at::full({2}, 0.5, at::kDouble), expected);
+  EXPECT_TRUE(near_within(inverse.value, expected.value, 1e-10));
   EXPECT_TRUE(at::equal(to_host(inverse.failures), at::tensor({1., 0.}, at::kDouble)));
-  EXPECT_TRUE(at::equal(to_host(inverse.boost), at::tensor({10., 1.}, at::kDouble)));
-  batch.refresh(damping);  // with ten times as much, 5, it can be inverted
-  EXPECT_EQ(batch.failures().sum().item<std::int64_t>(), 0);
-  EXPECT_TRUE(
-      near_within(inverse.value[0], at::linalg_inv(bad + 5 * at::eye(dim, at::kDouble)), 1e-12));
-  EXPECT_TRUE(at::equal(to_host(inverse.boost), at::tensor({1., 1.}, at::kDouble)));
+  EXPECT_FALSE(inverse.kept.any().item<bool>());
+}
+
+TEST_F(BatchOnGpu, AZeroFactorHasNoInverse) {
+  kfac::Inverse inverse(1, 70, test_options(at::kFloat));
+  kfac::InverseBatch batch({{at::zeros({1, 70, 70}, test_options(at::kFloat)), &inverse}},
+                           Precision::kTf32);
+  batch.refresh(at::full({1}, 0.5, test_options(at::kFloat)));
+  EXPECT_FALSE(kfac::is_usable(inverse.value).item<bool>());
+  EXPECT_FALSE(inverse.kept.item<bool>());
+  EXPECT_EQ(inverse.failures.item<int>(), 0);
 }
 
 TEST_F(BatchOnGpu, ANanAnywhereIsAFailure) {
@@ -159,7 +201,7 @@ TEST_F(BatchOnGpu, ANanAnywhereIsAFailure) {
                              Precision::kFp32);
     batch.refresh(at::full({1}, 0.1, test_options(at::kFloat)));
     EXPECT_TRUE(inverse.kept.item<bool>()) << row << " " << column;
-    EXPECT_TRUE(same_bits(inverse.value[0], at::eye(dim, test_options(at::kFloat))));
+    EXPECT_FALSE(kfac::is_usable(inverse.value).item<bool>());
   }
 }
 

@@ -34,7 +34,7 @@ at::Tensor diagonal_factor(const std::vector<std::vector<double>>& diagonals,
 }
 
 TEST(DampingOf, ModesHaveTheirNamesInOrder) {
-  EXPECT_THAT(damping_names(), ElementsAre("plain", "pi"));
+  EXPECT_THAT(damping_names(), ElementsAre("plain", "pi", "relative"));
 }
 
 TEST(DampingOf, PlainAddsGammaToBothFactors) {
@@ -54,6 +54,18 @@ TEST(DampingOf, PiBalancesTheMeanEigenvaluesOfEachGroup) {
   EXPECT_TRUE(near_within(g, at::tensor({0.1, 0.6}, at::kDouble), kDoubleTolerance));
   EXPECT_EQ(a.device(), support::test_device());
   EXPECT_EQ(g.device(), support::test_device());
+}
+
+TEST(DampingOf, RelativeIsAShareOfTheMeanEigenvalueWhateverTheScale) {
+  const at::Tensor factor_a = diagonal_factor({{6, 10, 8}, {1, 1, 1}});
+  const at::Tensor factor_g = diagonal_factor({{1, 3}, {18, 0}});
+  const auto [a, g] = kfac::damping_of(factor_a, factor_g, Damping::kRelative, 0.04);
+  // Mean eigenvalues 8 and 2, 1 and 9; √γ = 0.2.
+  EXPECT_TRUE(near_within(a, at::tensor({1.6, 0.2}, at::kDouble), kDoubleTolerance));
+  EXPECT_TRUE(near_within(g, at::tensor({0.4, 1.8}, at::kDouble), kDoubleTolerance));
+  const auto [a7, g7] = kfac::damping_of(7 * factor_a, factor_g / 7, Damping::kRelative, 0.04);
+  EXPECT_TRUE(near_within(a7, 7 * a, kDoubleTolerance * 10));
+  EXPECT_TRUE(near_within(g7, g / 7, kDoubleTolerance));
 }
 
 TEST(DampingOf, FloatFactorsGiveTheSameDamping) {

@@ -55,15 +55,29 @@ TEST(FactorScales, PartsMultiplyToTheConvention) {
           const double g = examples * examples *
                            support::gradient_scale_reference(convention, conv, examples, positions);
           EXPECT_NEAR(kfac::position_scale(convention, FactorSide::kA, use) *
-                          kfac::example_scale(convention, FactorSide::kA, n),
+                          kfac::example_scale(convention, FactorSide::kA, {n, n}),
                       a, a * kRelative);
           EXPECT_NEAR(kfac::position_scale(convention, FactorSide::kG, use) *
-                          kfac::example_scale(convention, FactorSide::kG, n),
+                          kfac::example_scale(convention, FactorSide::kG, {n, n}),
                       g, g * kRelative);
         }
       }
     }
   }
+}
+
+// ∇ of a mean over all is 1/terms of what ∇ of their sum is.
+TEST(FactorScales, ASumLossIsTheMeanLossTimesItsTerms) {
+  for (const auto convention : {Convention::kKfc, Convention::kPaper, Convention::kKfacPytorch}) {
+    const kfac::ExampleCount mean{4, 6, LossReduction::kMean};
+    const kfac::ExampleCount sum{4, 6, LossReduction::kSum};
+    EXPECT_DOUBLE_EQ(kfac::example_scale(convention, FactorSide::kG, mean),
+                     kfac::example_scale(convention, FactorSide::kG, sum) * 36);
+    EXPECT_DOUBLE_EQ(kfac::example_scale(convention, FactorSide::kA, mean), 0.25);
+    EXPECT_DOUBLE_EQ(kfac::example_scale(convention, FactorSide::kA, sum), 0.25);
+  }
+  EXPECT_DOUBLE_EQ(
+      kfac::example_scale(Convention::kKfc, FactorSide::kG, {4, 6, LossReduction::kSum}), 0.25);
 }
 
 // The examples of a step may be those of several calls: the part for positions must not know them.

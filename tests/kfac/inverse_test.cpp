@@ -27,10 +27,12 @@ using support::with_condition;
 // element (Higham, Accuracy and Stability, 14.3; his factor d is not seen in practice).
 constexpr double kSlack = 8;
 
+// With at least four roundings of the trace as damping.
 at::Tensor inverse_reference(const at::Tensor& factor, const at::Tensor& damping) {
   const at::Tensor matrix = to_host(factor);
+  const at::Tensor least = 4 * epsilon(factor.scalar_type()) * matrix.diagonal(0, 1, 2).sum(-1);
   const at::Tensor diagonal =
-      to_host(damping).view({-1, 1, 1}) * at::eye(matrix.size(1), at::kDouble);
+      at::maximum(to_host(damping), least).view({-1, 1, 1}) * at::eye(matrix.size(1), at::kDouble);
   return at::linalg_inv(matrix + diagonal);
 }
 
@@ -48,9 +50,10 @@ void expect_clean(const kfac::Inverse& inverse) {
   EXPECT_FALSE(inverse.kept.any().item<bool>());
 }
 
-TEST(InverseState, IsTheIdentityBeforeTheFirstRefresh) {
+TEST(InverseState, IsNoneBeforeTheFirstRefresh) {
   const kfac::Inverse inverse(3, 4, test_options(at::kFloat));
-  EXPECT_TRUE(at::equal(inverse.value.cpu(), at::eye(4, at::kFloat).expand({3, 4, 4})));
+  EXPECT_TRUE(at::equal(inverse.value.cpu(), at::zeros({3, 4, 4}, at::kFloat)));
+  EXPECT_FALSE(kfac::is_usable(inverse.value).item<bool>());
   EXPECT_EQ(inverse.failures.sizes(), at::IntArrayRef({3}));
   EXPECT_EQ(inverse.failures.scalar_type(), at::kInt);
   EXPECT_EQ(inverse.kept.sizes(), at::IntArrayRef({3}));

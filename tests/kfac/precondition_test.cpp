@@ -210,17 +210,21 @@ TEST(PreconditionBatch, EqualsProductsInDoublePrecisionAlsoWhenReplayed) {
     for (std::size_t i = 0; i < layers.size(); ++i) {
       const at::Tensor joined = joined_reference(Gradients(layers[i], 3), groups_of(layers[i]));
       const auto inverse = [&](std::uint64_t seed, std::int64_t dim) {
-        return to_device(normal(seed, {joined.size(0), dim, dim}), type);
+        at::Tensor values = normal(seed, {joined.size(0), dim, dim});
+        values.diagonal(0, 1, 2).abs_();  // as that of an inverse
+        return to_device(values, type);
       };
       tasks.push_back({inverse(2 * i, joined.size(2)), inverse(2 * i + 1, joined.size(1))});
     }
+    constexpr std::size_t kWithoutInverse = 3;
+    tasks[kWithoutInverse].inverse_g.zero_();
     kfac::PreconditionBatch batch(tasks, Precision::kFp32);
     const double relative = type == at::kFloat ? 1e-5 : 1e-13;
     for (std::uint64_t step = 0; step < 4; ++step) {
       std::vector<kfac::PreconditionBatch::Gradients> gradients;
       std::vector<at::Tensor> expected;
-      double inner = 0;
-      double magnitude = 0;
+      std::vector<double> inner;
+      std::vector<double> magnitude;
       for (std::size_t i = 0; i < layers.size(); ++i) {
         Gradients own(layers[i], 1000 * (step + 1) + i, type);
         if (own.weight.dim() == 4 && (i + step) % 2 == 0) {
@@ -234,13 +238,19 @@ TEST(PreconditionBatch, EqualsProductsInDoublePrecisionAlsoWhenReplayed) {
         }
         expected.push_back(at::matmul(at::matmul(to_host(tasks[i].inverse_g), joined),
                                       to_host(tasks[i].inverse_a)));
-        inner += (expected.back() * joined).sum().item<double>();
-        magnitude += (expected.back() * joined).abs().sum().item<double>();
+        inner.push_back(std::max(0.0, (expected.back() * joined).sum().item<double>()));
+        if (i == kWithoutInverse) {
+          expected.back() = joined.clone();
+          inner.back() = -(joined * joined).sum().item<double>();
+        }
+        magnitude.push_back((expected.back() * joined).abs().sum().item<double>());
         gradients.push_back({own.weight, own.bias});
       }
-      const at::Tensor sum = batch.run(gradients);
-      EXPECT_NEAR(sum.item<double>(), inner, relative * magnitude) << "step " << step;
+      const at::Tensor products = to_host(batch.run(gradients));
       for (std::size_t i = 0; i < layers.size(); ++i) {
+        EXPECT_NEAR(products[static_cast<std::int64_t>(i)].item<double>(), inner[i],
+                    relative * magnitude[i])
+            << "layer " << i << " step " << step;
         Gradients after(layers[i], 0, type);
         after.weight = gradients[i].weight;
         after.bias = gradients[i].bias;
@@ -281,10 +291,10 @@ TEST(JoinGradient, WritesWithinALargerBufferOnly) {
 TEST(Precondition, WithIdentitiesIsTheGradient) {
   const at::Tensor gradient = to_device(normal(1, {2, 3, 5}), at::kFloat);
   const at::Tensor before = gradient.clone();
-  const kfac::Inverse a(2, 5, test_options(at::kFloat));
-  const kfac::Inverse g(2, 3, test_options(at::kFloat));
+  const at::Tensor a = at::eye(5, test_options(at::kFloat)).expand({2, 5, 5});
+  const at::Tensor g = at::eye(3, test_options(at::kFloat)).expand({2, 3, 3});
   const at::Tensor out = at::zeros_like(gradient);
-  kfac::precondition(gradient, a.value, g.value, at::zeros_like(gradient), out);
+  kfac::precondition(gradient, a, g, at::zeros_like(gradient), out);
   EXPECT_TRUE(at::equal(out, before));
   EXPECT_TRUE(at::equal(gradient, before));
 }
@@ -325,6 +335,34 @@ TEST(KlClipScale, SmallLearningRatesStayInTheRangeOfFloat) {
   // √(0.001/(1²·1e38)) = √1e-41, though 1e-41 has few digits in float.
   EXPECT_NEAR(kfac::kl_clip_scale(inner, 0.001, 1).item<double>(), std::sqrt(1e-41),
               1e-3 * 3.2e-21);
+}
+
+// Two layers with inverses, V = 2·∇W and V = 8·∇W: quotients of 2 and 8, whose geometric mean is 4.
+// The third has none, and the fourth no gradient.
+TEST(LayerScales, ALayerWithoutInversesIsScaledByTheGeometricMeanOfTheOthers) {
+  const at::Tensor inner = at::tensor({2. * 3, 8. * 5, -7., 0.}, at::kDouble);
+  const at::Tensor squares = at::tensor({4. * 3, 64. * 5, 7., 0.}, at::kDouble);
+  const kfac::LayerScales scales = kfac::scales_of_layers(inner, squares);
+  EXPECT_TRUE(at::allclose(scales.scales, at::tensor({1., 1., 4., 1.}, at::kDouble)));
+  EXPECT_NEAR(scales.inner.item<double>(), 2 * 3 + 8 * 5 + 4 * 7, 1e-12);
+  EXPECT_TRUE(at::equal(scales.raw.to(at::kDouble), at::tensor({0., 0., 1., 0.}, at::kDouble)));
+}
+
+TEST(LayerScales, WithoutAnyInverseGradientsStayAsTheyAre) {
+  const at::Tensor inner = at::tensor({-3., -5.}, at::kDouble);
+  const kfac::LayerScales scales = kfac::scales_of_layers(inner, -inner);
+  EXPECT_TRUE(at::equal(scales.scales, at::ones({2}, at::kDouble)));
+  EXPECT_EQ(scales.inner.item<double>(), 8);
+}
+
+TEST(InnerProduct, WithoutAnInverseTheGradientIsTheResult) {
+  const at::Tensor gradient = normal(1, {1, 2, 3});
+  const at::Tensor some = at::ones({1, 3, 3}, at::kDouble);
+  const at::Tensor none = at::zeros({1, 2, 2}, at::kDouble);
+  at::Tensor out = at::zeros_like(gradient);
+  const at::Tensor inner = kfac::inner_product(gradient, some, none, out);
+  EXPECT_TRUE(at::equal(out, gradient));
+  EXPECT_NEAR(inner.item<double>(), -gradient.square().sum().item<double>(), 1e-12);
 }
 
 }  // namespace

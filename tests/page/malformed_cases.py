@@ -11,7 +11,7 @@ DELETE = object()  # stands for a field that is taken out
 AGAIN = "write the record again"
 WROTE = "give a file that `spdkfac bench` wrote"
 KINDS = ("write models, comm, inverse, iteration, breakdown, pipelining, placement, ablation, "
-         "scaling, memory, step, accuracy or convergence")
+         "scaling, memory, step, accuracy, convergence or target")
 CATEGORIES = ("write ff_bp, grad_comm, factor_comp, factor_comm, inverse_comp, inverse_comm or "
               "precondition")
 
@@ -112,6 +112,11 @@ FIELDS: list[Case] = [
      "convergence[0].points[0].loss: must be a number (\"low\"); write a number"),
     ("convergence", ("convergence", 0, "label"), 4,
      "convergence[0].label: must be a text (4); write it in quotes"),
+    ("target", ("target", 0, "value"), DELETE, f"target[0].value: is needed (missing); {AGAIN}"),
+    ("target", ("target", 0, "optimizers", 1, "seconds", "median"), "soon",
+     "target[0].optimizers[1].seconds.median: must be a number of at least 0 (\"soon\"); write a count"),
+    ("target", ("target", 0, "lines", 0, "points", 0, "metric"), -1,
+     "target[0].lines[0].points[0].metric: must be a number of at least 0 (-1); write a count"),
 ]
 
 

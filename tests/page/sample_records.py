@@ -311,11 +311,36 @@ def convergence() -> dict:
     return record("convergence", "measured", convergence=lines)
 
 
+def target_row(label: str, steps: list[int], second: float, first_order: bool) -> dict:
+    reached = steps[1] < 400
+    spread = ({"low": float(steps[0] + 3), "median": float(steps[1]), "high": float(steps[2] - 3)}
+              if reached else {"low": float(steps[0]), "median": None, "high": None})
+    in_seconds = {end: value and second * value for end, value in spread.items()}
+    return {"label": label, "first_order": first_order, "settings": "lr 0.01, 400 steps",
+            "trials": 16, "seeds": 3, "reached": 3 if reached else 1, "steps": spread,
+            "seconds": in_seconds, "steps_ratio": steps[1] / 306 if reached else None,
+            "seconds_ratio": second * steps[1] / 6.12 if reached else None, "step_seconds": None}
+
+
+def target() -> dict:
+    optimizers = (("SGD", [390, 400, 400], 0.02, True), ("AdamW", [300, 306, 312], 0.02, True),
+                  ("K-FAC", [90, 96, 102], 0.04, False))
+    lines = [{"label": label, "seed": seed, "settings": "lr 0.01, 400 steps",
+              "points": [{"step": last * part // 10, "seconds": second * last * part / 10,
+                          "metric": 1.2 * math.exp(1 - part / 10)} for part in range(1, 11)]}
+             for label, steps, second, _ in optimizers for seed, last in enumerate(steps, 1)]
+    lines[0]["points"][-1]["metric"] = None  # diverged
+    rows = [target_row(*optimizer) for optimizer in optimizers]
+    return record("target", "measured", target=[
+        {"task": "gpt", "metric": "test loss", "value": 1.2, "set_by": "AdamW", "budget": 400,
+         "optimizers": rows, "lines": lines}])
+
+
 def all_records() -> dict[str, dict]:
     """By the name of the file."""
     made = {"iteration-simulated": simulated_iteration(), "iteration": measured_iteration()}
     for function in (breakdowns, pipelining, placement, ablation, scaling, comm, inverse, models,
-                     memory, step, accuracy, convergence):
+                     memory, step, accuracy, convergence, target):
         made[function.__name__] = function()
     return made
 

@@ -339,6 +339,39 @@ INSTANTIATE_TEST_SUITE_P(
                "factor"}),
     [](const auto& test) { return std::string(test.param.name); });
 
+TEST(ValidateAgainst, RejectsDiagonalMeansThatAreMissingOrDoNotLeaveLast) {
+  PlanOptions options = preset("owner-reduce");
+  options.nct_below = 0;  // every factor has an owner, here A and G of a layer different ones
+  const Plan plan = make_plan(three_layers(), costs_for(5), 5, options);
+  const Message means = plan.messages.back();
+  ASSERT_EQ(means.members.front().kind, TensorKind::kDiagonalMeans);
+  const auto error_of = [&](const auto& change) {
+    Plan changed = plan;
+    change(changed.messages);
+    return config_error([&] { validate_against(changed, three_layers(), "p.json"); });
+  };
+  EXPECT_THAT(error_of([](auto& messages) { messages.pop_back(); }), HasSubstr("diagonal means"));
+  EXPECT_THAT(error_of([&](auto& messages) {
+                messages.pop_back();
+                messages.insert(messages.begin(), means);
+              }),
+              HasSubstr("messages[1]: diagonal means leave behind all other tensors"));
+}
+
+TEST(ValidateAgainst, RejectsABulkMessageOfGradientsAndFactors) {
+  Plan plan = plan_of("d-kfac", 2);
+  const auto factors = std::find_if(
+      plan.messages.begin(), plan.messages.end(),
+      [](const Message& message) { return message.members.front().kind != TensorKind::kGradient; });
+  ASSERT_TRUE(factors != plan.messages.begin() && factors != plan.messages.end());
+  Message& last = *std::prev(factors);
+  last.members.insert(last.members.end(), factors->members.begin(), factors->members.end());
+  last.elements += factors->elements;
+  plan.messages.erase(factors);
+  EXPECT_THAT(config_error([&] { validate_against(plan, three_layers(), "p.json"); }),
+              HasSubstr("in a bulk schedule gradients and factors travel apart"));
+}
+
 TEST(ValidateAgainst, RejectsThePlanOfAnotherModel) {
   const Plan plan = plan_of("spd-kfac", 2);
   EXPECT_THAT(config_error([&] {

@@ -60,11 +60,11 @@ def loss_of(model: nn.Module, data: Batch) -> torch.Tensor:
 
 def kfac_over_sgd(model: nn.Module, lr: float = 0.05, momentum: float = 0.9,
                   foreach: bool | None = None, **options: Any) -> spdkfac.SPDKFACOptimizer:
-    """SPDKFACOptimizer without its warning about other layers."""
+    """SPDKFACOptimizer as published, without its warning about other layers."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="spdkfac: K-FAC covers")
         sgd = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum, foreach=foreach)
-        return spdkfac.SPDKFACOptimizer(sgd, model, **options)
+        return spdkfac.SPDKFACOptimizer(sgd, model, **{"preset": "paper", **options})
 
 
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, batches: Iterable[Batch]) -> None:

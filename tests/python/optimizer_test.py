@@ -22,7 +22,7 @@ def test_defaults_are_those_of_the_library() -> None:
     signature = inspect.signature(spdkfac.SPDKFACOptimizer.__init__).parameters
     options = _core.KfacOptions()
     for field in ("damping", "damping_mode", "running_average", "identity_start", "convention",
-                  "kl_clip", "factor_interval", "inverse_interval", "precision", "patch_memory",
+                  "loss_reduction", "kl_clip", "factor_interval", "inverse_interval", "precision", "patch_memory",
                   "trace"):
         assert signature[field].default == getattr(options, field), field
 
@@ -127,12 +127,8 @@ def test_states_of_other_options_or_of_plain_optimizers_are_refused() -> None:
     train(model, optimizer, steps(1))
     with pytest.raises(spdkfac.ConfigError, match="other options"):
         kfac_over_sgd(model, damping=0.5).load_state_dict(optimizer.state_dict())
-    with pytest.raises(spdkfac.ConfigError, match="no entry `kfac`"):
+    with pytest.raises(spdkfac.ConfigError, match="nothing of K-FAC"):
         optimizer.load_state_dict(optimizer.optimizer.state_dict())
-    state = optimizer.state_dict()
-    state["kfac"] = state["kfac"][:100]
-    with pytest.raises(spdkfac.ConfigError, match="cannot be read"):
-        optimizer.load_state_dict(state)
 
 
 def test_accumulated_batches_equal_the_joined_one() -> None:

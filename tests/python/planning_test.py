@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,37 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         spdkfac.report()
     with pytest.raises(spdkfac.ConfigError, match="experiment"):
         spdkfac.report({"format": "spdkfac.record/1"})
+
+
+HOSTILE = ["<td><script>alert(1)</script></td>", "<td>", "</td><img src=x onerror=alert(1)>",
+           "a&b<b>\"'"]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_stand_in_tables_as_text(name: str) -> None:
+    data = spdkfac.model("resnet50").to_json()
+    data["name"] = name
+    data["layers"] = data["layers"][:1]
+    data["layers"][0]["name"] = name
+    data["parameters"] = sum(data["layers"][0]["gradients"])
+    page = spdkfac.Model.from_json(data)._repr_html_()
+    tags = TagsAndText()
+    tags.feed(page)
+    assert set(tags.tags) <= {"table", "caption", "thead", "tbody", "tr", "th", "td", "div"}
+    assert tags.texts.count(name) == 1
+    assert any(text.startswith(f"{name}: 1 layers") for text in tags.texts)
+
+
+class TagsAndText(HTMLParser):
+    """What a browser would make of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)

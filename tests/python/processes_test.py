@@ -12,6 +12,8 @@ import pytest
 import torch
 from nets import batch, difference, flat, joined, kfac_over_sgd, loss_of, small_net, train
 
+from spdkfac.processes import others_send_too
+
 WORKER = Path(__file__).with_name("worker.py")
 STEPS = 4
 SECONDS = 300
@@ -40,10 +42,12 @@ def run(folder: Path, processes: int, cases: list[str], backend: str = "gloo") -
 def two(tmp_path_factory: pytest.TempPathFactory) -> Results:
     cases = [f"own:{name}" for name in ALGORITHMS]
     cases += [f"ddp:{name}" for name in ("spd-kfac", "d-kfac", "owner-blocks", "optimal-fusion")]
-    cases += ["ddp-own:spd-kfac", "own:sgd", "ddp:sgd", "rarely:spd-kfac", "intervals", "accumulated:spd-kfac",
+    cases += ["ddp-own:spd-kfac", "own:sgd", "ddp:sgd", "rarely:spd-kfac",
+              "intervals", "intervals:cheapest", "accumulated:spd-kfac",
               "clip:own", "clip:ddp", "cluster", "measure", "plan", "scaled:own", "scaled:ddp",
               "overflow:own", "overflow:ddp", "resumed", "seeds", "error:interval", "error:world",
-              "error:clip"]
+              "error:clip", "error:replace", "error:drop",
+              "error:options", "error:steps"]
     return run(tmp_path_factory.mktemp("two"), 2, cases)
 
 
@@ -114,8 +118,9 @@ def test_rare_refreshes(two: Results) -> None:
     check(two["rarely:spd-kfac"], alone(2, factor_interval=2, inverse_interval=2))
 
 
-def test_auto_plans_for_the_intervals_of_the_run(two: Results) -> None:
-    result = two["intervals"]
+@pytest.mark.parametrize("case", ["intervals", "intervals:cheapest"])
+def test_plans_are_for_the_intervals_of_the_run(two: Results, case: str) -> None:
+    result = two[case]
     options = result["options"]
     assert isinstance(options, dict)
     assert (options["factor_interval"], options["inverse_interval"]) == (10, 100)
@@ -155,6 +160,11 @@ def test_parameters_are_those_of_the_first_process(two: Results) -> None:
 
 @pytest.mark.parametrize(("case", "message"), [
     ("clip", "call synchronize() first"),
+    ("replace", "call synchronize() first"),
+    ("drop", "call synchronize() first"),
+    ("options", "kfac: the ranks disagree (rank 1 of 2 differs from rank 0; rank 0 has damping=0.01)"),
+    ("steps", "kfac state: the ranks disagree (rank 1 of 2 differs from rank 0; rank 0 has "
+              "loaded steps=1)"),
     ("interval", "inverse_interval=3 is not a multiple of factor_interval=2"),
     ("world", "is for 64 ranks, this run has 2; pass its for_world(2)"),
 ])
@@ -170,3 +180,13 @@ def test_one_process_with_nccl_is_one_process(tmp_path: Path, device: torch.devi
     for result in run(tmp_path, 1, ["own:spd-kfac", "ddp:spd-kfac", "scaled:ddp"], "nccl").values():
         assert result["sent"] == 0
         check(result, alone(1))
+
+
+@pytest.mark.parametrize(("backend", "averages", "synchronised", "expected"), [
+    ("gloo", True, True, False), ("nccl", True, False, True), ("nccl", False, False, False),
+    ("nccl", False, True, True), ("cpu:gloo,cuda:nccl", True, False, True)])
+def test_messages_wait_where_nccl_serves_others_too(backend: str, averages: bool, synchronised: bool,
+                                                    expected: bool) -> None:
+    norm = torch.nn.SyncBatchNorm(4) if synchronised else torch.nn.BatchNorm2d(4)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), norm)
+    assert others_send_too(model, backend, averages_gradients=averages) == expected

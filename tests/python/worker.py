@@ -56,6 +56,11 @@ def trained(*, ddp: bool = False, passes: int = 1, between: str = "", **options:
             torch.nn.utils.clip_grad_norm_(module.parameters(), 0.01)
         elif between == "clip without":
             torch.nn.utils.clip_grad_norm_(module.parameters(), 0.01)
+        elif between == "replace":
+            for parameter in module.parameters():
+                parameter.grad = parameter.grad * 0.5  # type: ignore[operator]
+        elif between == "drop":
+            module.out.weight.grad = None
         optimizer.step()
     return finish(module, optimizer)
 
@@ -108,16 +113,32 @@ def resumed() -> Result:
     return {**finish(models[0], first), "difference": difference}
 
 
-def planned_with_intervals() -> Result:
-    """The plan of `auto` for rare refreshes, and what planning alone makes of the same table."""
+def loaded_apart() -> Result:
+    """Processes that load states of different steps."""
+    model = small_net()
+    optimizer = kfac_over_sgd(model)
+    states = []
+    for step in range(2):
+        optimizer.zero_grad()
+        loss_of(model, batch(step, dist.get_rank())).backward()
+        optimizer.step()
+        states.append(copy.deepcopy(optimizer.state_dict()))
+    again = kfac_over_sgd(small_net())
+    again.load_state_dict(states[dist.get_rank()])
+    return {}
+
+
+def planned_with_intervals(algorithm: str, **variant: str) -> Result:
+    """The plan for rare refreshes, and what planning alone makes of the same table."""
     cluster = spdkfac.cluster("ethernet-10g-16").for_world(dist.get_world_size())
     intervals = {"factor_interval": 10, "inverse_interval": 100}
     model = small_net()
-    optimizer = kfac_over_sgd(model, algorithm="auto", cluster=cluster, **intervals)
+    optimizer = kfac_over_sgd(model, algorithm=algorithm, cluster=cluster, variant=variant,
+                              **intervals)
     loss_of(model, batch(0, dist.get_rank())).backward()
     optimizer.step()
     assert optimizer.plan is not None and optimizer.model_table is not None
-    expected = spdkfac.plan(optimizer.model_table, cluster, algorithm="auto", **intervals)
+    expected = spdkfac.plan(optimizer.model_table, cluster, algorithm=algorithm, **variant, **intervals)
     return {"options": optimizer.plan.to_json()["options"], "plan": optimizer.plan.digest,
             "expected": expected.digest}
 
@@ -146,7 +167,9 @@ def case(name: str) -> Result:
     if kind == "clip":
         return trained(between="clip", ddp=what == "ddp")
     if kind == "intervals":
-        return planned_with_intervals()
+        if what == "cheapest":
+            return planned_with_intervals("mpd-kfac", exchange="cheapest")
+        return planned_with_intervals("auto")
     if kind == "cluster":
         return trained(cluster=spdkfac.cluster("ethernet-10g-16").for_world(world))
     if kind == "measure":
@@ -163,7 +186,11 @@ def case(name: str) -> Result:
     if kind == "error":
         return error_of({
             "clip": lambda: trained(between="clip without"),
+            "replace": lambda: trained(between="replace"),
+            "drop": lambda: trained(between="drop"),
             "interval": lambda: trained(factor_interval=2, inverse_interval=3),
+            "options": lambda: trained(damping=0.01 * (1 + dist.get_rank()), kl_clip=0.002),
+            "steps": loaded_apart,
             "world": lambda: trained(cluster="paper-64x2080ti"),
         }[what])
     return {"resumed": resumed, "seeds": seeds_differ}[kind]()

@@ -42,7 +42,14 @@ class RecordingSink : public runtime::CaptureSink,
     };
   }
 
+  void on_other_call(const kfac::LayerUse& use, const at::Tensor&, const at::Tensor&) override {
+    others.push_back(use);
+  }
+  void on_loss(std::int64_t batch) override { losses.push_back(batch); }
+
   std::vector<SeenCall> calls;
+  std::vector<kfac::LayerUse> others;
+  std::vector<std::int64_t> losses;
   int gradients = 0;
   bool fail = false;
 };
@@ -264,6 +271,60 @@ TEST(Capture, ABackwardAfterTheEndIsHarmless) {
   watched.reset();
   loss.backward();
   EXPECT_TRUE(model->fc->weight.grad().defined());
+}
+
+TEST(Capture, ShowsTheGradientOfEachPassThatAccumulatesIntoTheWeight) {
+  nn::Linear layer(3, 2);
+  layer->to(doubles().device(), at::kDouble);
+  Watched watched(*layer);
+  const at::Tensor x = torch::randn({4, 3}, doubles()).requires_grad_();
+  const at::Tensor loss = layer(x).square().sum();
+  torch::autograd::grad({loss}, {x}, {}, /*retain_graph=*/true);
+  torch::autograd::grad({loss}, {layer->weight}, {}, /*retain_graph=*/true);
+  torch::autograd::backward({loss}, {}, /*retain_graph=*/true, false, {layer->bias});
+  EXPECT_EQ(watched.sink->gradients, 0);
+  torch::autograd::backward({loss}, {}, /*retain_graph=*/true, false, {layer->weight});
+  EXPECT_EQ(watched.sink->gradients, 1);
+  loss.backward();
+  EXPECT_EQ(watched.sink->gradients, 2);
+}
+
+TEST(Capture, ShowsTheBatchOfLossesWithGradients) {
+  SmallNet model;
+  const Watched watched(*model);
+  const at::Tensor scores = torch::randn({5, 4}, doubles()).requires_grad_();
+  const at::Tensor labels = torch::zeros({5}, support::test_options(at::kLong));
+  const at::Tensor targets = torch::rand({5, 4}, doubles());
+  torch::cross_entropy_loss(scores, labels);
+  torch::nll_loss(scores, labels);
+  torch::binary_cross_entropy_with_logits(scores, targets);
+  torch::binary_cross_entropy(torch::sigmoid(scores), targets);
+  torch::mse_loss(scores, targets);
+  EXPECT_THAT(watched.sink->losses, testing::ElementsAre(5, 5, 5, 5, 5));
+  torch::cross_entropy_loss(scores[0], labels[0]);
+  EXPECT_EQ(watched.sink->losses.back(), 1);
+  torch::cross_entropy_loss(scores.detach(), labels);
+  EXPECT_EQ(watched.sink->losses.size(), 6);
+}
+
+TEST(Capture, ShowsCallsOfOtherParametersApart) {
+  nn::Linear layer(3, 2);
+  layer->to(doubles().device(), at::kDouble);
+  const std::vector<TrackedLayer> layers = tracked_layers(*layer);
+  const auto sink = std::make_shared<RecordingSink>();
+  const at::Tensor matrix = torch::randn({3, 3}, doubles()).requires_grad_();
+  const at::Tensor kernel = torch::randn({4, 2, 3}, doubles()).requires_grad_();
+  const runtime::Capture capture(layers, sink, {matrix, kernel});
+  torch::linear(torch::randn({5, 6, 3}, doubles()), matrix);
+  torch::conv1d(torch::randn({7, 2, 9}, doubles()), kernel);
+  EXPECT_TRUE(sink->calls.empty());
+  ASSERT_EQ(sink->others.size(), 2);
+  EXPECT_EQ(sink->others[0].examples, 5);
+  EXPECT_EQ(sink->others[0].rows(), 30);
+  EXPECT_FALSE(sink->others[0].conv);
+  EXPECT_EQ(sink->others[1].examples, 7);
+  EXPECT_EQ(sink->others[1].rows(), 49);  // 9 − 3 + 1 positions
+  EXPECT_TRUE(sink->others[1].conv);
 }
 
 TEST(Capture, ADoubleBackwardCountsOnce) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/runtime/factor_bank.h"
 
+#include <limits>
+
 #include <gtest/gtest.h>
 
 #include "runtime/lone_rank.h"
@@ -23,26 +25,76 @@ TEST(FactorBank, AnAverageOfPackedSumsEqualsThatOfTheSumItself) {
   direct.average(0);
   const c10::NoGradGuard no_grad;
   packed.bank.state(0).keep(FactorSide::kA, true, false);
-  at::Tensor triangle = at::empty({6}, test_options(at::kDouble));
-  packed.bank.pack({{kId, triangle}}, false);
-  triangle.mul_(2);
-  packed.bank.average_packed({{kId, triangle}}, 2);
+  const at::Tensor message = at::empty({7}, test_options(at::kDouble));
+  const runtime::FactorBank::Packed factor{kId, message.narrow(0, 0, 6), message.narrow(0, 6, 1)};
+  packed.bank.pack({factor}, false);
+  EXPECT_EQ(factor.count.item<double>(), 4);
+  message.mul_(2);
+  packed.bank.average_packed({factor});
   EXPECT_TRUE(torch::equal(packed.bank.state(0).factor(FactorSide::kA).average->mean().triu(),
                            direct.bank.state(0).factor(FactorSide::kA).average->mean().triu()));
   EXPECT_EQ(packed.incidents.counters().factor_updates, 1);
   EXPECT_TRUE(packed.bank.state(0).stale);
 }
 
-TEST(FactorBank, AFactorThatWasNotCapturedIsPackedAsNanAndLeftOut) {
+// What a rank sends of the first layer's A.
+struct SentFactor {
+  SentFactor() : message(at::full({7}, 3, test_options(at::kDouble))) {}
+  runtime::FactorBank::Packed packed() const {
+    return {kId, message.narrow(0, 0, 6), message.narrow(0, 6, 1)};
+  }
+  at::Tensor message;
+};
+
+TEST(FactorBank, AFactorThatNoRankCapturedIsLeftOutAndCountsAsNoUpdate) {
   LoneRank rank;
   rank.run(0);
   rank.average(0);
   const at::Tensor before = rank.bank.state(0).factor(FactorSide::kA).average->mean().clone();
   rank.bank.clear();
-  at::Tensor triangle = at::zeros({6}, test_options(at::kDouble));
-  rank.bank.pack({{kId, triangle}}, false);
-  EXPECT_TRUE(triangle.isnan().all().item<bool>());
-  rank.bank.average_packed({{kId, triangle}}, 2);
+  const SentFactor sent;
+  rank.bank.pack({sent.packed()}, false);
+  EXPECT_TRUE(sent.message.eq(0).all().item<bool>());
+  rank.bank.average_packed({sent.packed()});
+  rank.incidents.end_step();
+  rank.incidents.finish();
+  EXPECT_EQ(rank.incidents.counters().nonfinite_factors, 0);
+  EXPECT_EQ(rank.incidents.counters().factor_updates, 2);  // of average()
+  EXPECT_TRUE(torch::equal(rank.bank.state(0).factor(FactorSide::kA).average->mean(), before));
+}
+
+// A = (Σ of rank 0 + Σ of rank 1) / (n of rank 0 + n of rank 1), whatever each has.
+TEST(FactorBank, SumsOfRanksAreWeightedByTheirExamples) {
+  LoneRank few;
+  LoneRank many;
+  LoneRank none;
+  few.run(0, 2);
+  many.run(0, 6);
+  SentFactor total;
+  total.message.zero_();
+  at::Tensor expected = at::zeros({3, 3}, test_options(at::kDouble));
+  for (LoneRank* rank : {&few, &many, &none}) {
+    const SentFactor sent;
+    rank->bank.pack({sent.packed()}, false);
+    total.message.add_(sent.message);
+    if (rank != &none) expected += rank->bank.state(0).factor(FactorSide::kA).sum[0] / 8;
+  }
+  const c10::NoGradGuard no_grad;
+  many.bank.state(0).keep(FactorSide::kA, true, false);
+  many.bank.average_packed({total.packed()});
+  const at::Tensor mean = many.bank.state(0).factor(FactorSide::kA).average->mean()[0];
+  EXPECT_TRUE(torch::allclose(mean.triu(), expected.triu(), 1e-12, 1e-14));
+}
+
+TEST(FactorBank, AFactorThatIsNotFiniteOnOneRankIsLeftOut) {
+  LoneRank rank;
+  rank.run(0);
+  rank.average(0);
+  const at::Tensor before = rank.bank.state(0).factor(FactorSide::kA).average->mean().clone();
+  const SentFactor sent;
+  rank.bank.pack({sent.packed()}, false);
+  sent.message.narrow(0, 0, 6).fill_(std::numeric_limits<double>::quiet_NaN());
+  rank.bank.average_packed({sent.packed()});
   rank.incidents.end_step();
   rank.incidents.finish();
   EXPECT_EQ(rank.incidents.counters().nonfinite_factors, 1);
@@ -54,8 +106,12 @@ TEST(FactorBank, DeferredCallsYieldTheSameFactors) {
   LoneRank later;
   const at::Tensor input = torch::randn({5, 3}, test_options(at::kDouble));
   const kfac::LayerUse use = kfac::layer_use(input, std::nullopt, false);
-  now.bank.on_call(0, use, input, now.modules[0](input), false);
-  later.bank.on_call(0, use, input, later.modules[0](input), true);
+  const auto call = [&](LoneRank& rank, bool defer) {
+    const at::Tensor output = rank.modules[0](input);
+    rank.bank.add(kId, {use, rank.bank.passes().on_call(use, input, output), input}, defer);
+  };
+  call(now, false);
+  call(later, true);
   EXPECT_FALSE(later.bank.state(0).factor(FactorSide::kA).summed);
   later.bank.add_deferred(kId);
   EXPECT_TRUE(torch::equal(later.bank.state(0).factor(FactorSide::kA).sum,

@@ -91,12 +91,12 @@ TEST_P(GraphStepsOf, TrainAsStepsDo) {
   EXPECT_EQ(counted.nonfinite_gradients, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Intervals, GraphStepsOf,
-                         testing::Values(Intervals{1, 1, 2}, Intervals{2, 4, 6}, Intervals{1, 3, 4},
-                                         Intervals{3, 1, 4}),
-                         [](const auto& one) {
-                           return fmt::format("{}_{}", one.param.factors, one.param.inverses);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Intervals, GraphStepsOf,
+    testing::Values(Intervals{1, 1, 2}, Intervals{2, 4, 6}, Intervals{1, 3, 4}, Intervals{3, 1, 4},
+                    // Inverses without factors, of old averages or new ones.
+                    Intervals{2, 3, 8}, Intervals{3, 2, 10}, Intervals{4, 3, 8}),
+    [](const auto& one) { return fmt::format("{}_{}", one.param.factors, one.param.inverses); });
 
 TEST(GraphSteps, CountWhatWentWrongInReplayedOnes) {
   const CapturedLog log;

@@ -58,11 +58,13 @@ struct LoneRank {
         torch::randn({examples, modules[layer]->weight.size(1)}, test_options(at::kDouble));
     const at::Tensor output = modules[layer](input);
     const kfac::LayerUse use = kfac::layer_use(input, std::nullopt, false);
-    const std::int64_t pass = bank.on_call(layer, use, input, output, false);
+    const std::int64_t pass = bank.passes().on_call(use, input, output);
+    bank.add({layer, FactorSide::kA}, {use, pass, input}, false);
     at::Tensor gradient;
     output.register_hook([&](const at::Tensor& one) { gradient = one; });
     output.square().mean().backward();
-    bank.on_gradient(layer, use, gradient, pass, false);
+    bank.passes().on_gradient(pass);
+    bank.add({layer, FactorSide::kG}, {use, pass, gradient}, false);
   }
   // Averages in what run() brought.
   void average(std::size_t layer) {

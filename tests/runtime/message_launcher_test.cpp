@@ -96,16 +96,47 @@ TEST(MessageLauncher, PacksFactorsAndCopiesGradients) {
   for (std::size_t message = 0; message < 5; ++message) rank.launcher.send(message);
   // Sums of two ranks that hold the same.
   const at::Tensor sum = rank.bank.state(0).factor(FactorSide::kA).sum[0];
-  const double per_example = kfac::example_scale(Convention::kKfc, FactorSide::kA, 4);
-  EXPECT_TRUE(torch::allclose(rank.launcher.slot(kA0), upper_triangle(sum) * (2 * per_example)));
+  EXPECT_TRUE(torch::allclose(rank.launcher.slot(kA0), upper_triangle(sum) * 2));
+  EXPECT_EQ(rank.launcher.factors_of(rank.step.messages()[0]).at(0).count.item<double>(), 8);
   EXPECT_TRUE(torch::equal(rank.launcher.slot(kGradient0),
                            rank.modules[0]->weight.grad().reshape({-1}) * 2));
 }
 
-TEST(MessageLauncher, SendsNanForAFactorThatWasNotCaptured) {
+TEST(MessageLauncher, SendsNothingAndNoExamplesForAFactorThatWasNotCaptured) {
   Launching rank(layer_by_layer());
   rank.launcher.send(0);
-  EXPECT_TRUE(rank.launcher.slot(kA0).isnan().all().item<bool>());
+  EXPECT_TRUE(rank.launcher.slot(kA0).eq(0).all().item<bool>());
+  EXPECT_EQ(rank.launcher.factors_of(rank.step.messages()[0]).at(0).count.item<double>(), 0);
+}
+
+TEST(MessageLauncher, CountsLieBehindTheMembersOfTheirMessage) {
+  const Launching rank(hand_made_plan({{kA0, kGradient0, kG0}, {kA1}}));
+  const std::int64_t offset = rank.step.outgoing(0).range.offset;
+  EXPECT_EQ(rank.step.outgoing(0).elements, 6 + 6 + 3);
+  EXPECT_EQ(rank.step.outgoing(0).range.elements, 6 + 6 + 3 + 2);
+  EXPECT_EQ(rank.step.place(kA0).count, offset + 15);
+  EXPECT_EQ(rank.step.place(kG0).count, offset + 16);
+  EXPECT_GE(rank.step.outgoing(1).range.offset, offset + 17);
+}
+
+// The first step did not show it, so nobody knows how often it will be called.
+TEST(MessageLauncher, WhatTheFirstStepDidNotShowLeavesAtTheEndHoweverOftenItComes) {
+  LoneRank rank;
+  const runtime::PlannedStep step(layer_by_layer(), rank.model, rank.order);
+  runtime::MessageLauncher launcher(rank.communicator, rank.bank, rank.gradients, rank.recorder);
+  launcher.reserve(step.buffer_elements(), test_options(at::kDouble));
+  launcher.begin(nullptr, false);
+  launcher.end();
+  launcher.begin(&step, false);
+  for (int call = 0; call < 2; ++call) {
+    rank.run(0);
+    launcher.factor_added({0, FactorSide::kA});
+    launcher.factor_added({0, FactorSide::kG});
+    launcher.gradient_finished(0, 0);
+  }
+  EXPECT_THAT(rank.sent(), IsEmpty());
+  for (std::size_t message = 0; message < 5; ++message) launcher.send(message);
+  EXPECT_EQ(rank.sent().size(), 5U);
 }
 
 TEST(MessageLauncher, NaiveReleasesAWithTheFirstGradientAndKeepsG) {
@@ -165,6 +196,19 @@ TEST(MessageLauncher, KnowsGradientsThatWereChangedAfterTheyHadLeft) {
   EXPECT_FALSE(rank.launcher.gradients_changed(0));
   rank.modules[0]->weight.mutable_grad().mul_(2);
   EXPECT_TRUE(rank.launcher.gradients_changed(0));
+}
+
+TEST(MessageLauncher, KnowsGradientsThatWereReplacedAfterTheyHadLeft) {
+  Launching rank(layer_by_layer());
+  rank.finish(0);
+  at::Tensor& gradient = rank.modules[0]->weight.mutable_grad();
+  const at::Tensor first = gradient;
+  gradient = first * 2;
+  EXPECT_TRUE(rank.launcher.gradients_changed(0));
+  gradient = at::Tensor();
+  EXPECT_TRUE(rank.launcher.gradients_changed(0));
+  gradient = first;
+  EXPECT_FALSE(rank.launcher.gradients_changed(0)) << "it is what has left";
 }
 
 TEST(MessageLauncher, RefusesWhatComesTooLate) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/runtime/run_plans.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <torch/torch.h>
 
 #include "runtime/lone_rank.h"
 #include "spdkfac/base/error.h"
@@ -112,15 +114,36 @@ TEST(RunPlans, MayBeMadeAfterAFailure) {
   EXPECT_EQ(plans.plan(StepKind::kFull)->world, 2);
 }
 
+TEST(RunPlans, NameAllLayersWhoseCallsAreHidden) {
+  // 11 layers have a gradient, but only the first was seen; the last has none.
+  std::vector<TrackedLayer> layers;
+  std::vector<at::Tensor> weights;
+  for (int i = 0; i < 12; ++i) {
+    weights.push_back(torch::ones({2, 2}, at::kDouble).requires_grad_());
+    if (i < 11) weights.back().mutable_grad() = torch::ones({2, 2}, at::kDouble);
+    layers.push_back({.name = fmt::format("l{}", i), .weight = weights.back(), .bias = {}});
+  }
+  runtime::CallLog calls(layers.size());
+  calls.add(0, kfac::layer_use(at::zeros({4, 2}, at::kDouble), std::nullopt, false));
+  Distribution distribution;
+  distribution.communicator = std::make_shared<comm::MirroredPeers>(0, 2);
+  distribution.plans = PlanForCosts{two_rank_costs(), preset("spd-kfac")};
+  runtime::RunPlans plans(distribution, {}, at::kCPU, make_logger({}));
+  expect_config_error(
+      [&] { plans.make_first(layers, calls, weights); },
+      "layers that have a gradient: l1, l2, l3, l4, l5, l6, l7, l8 and 2 more; call them on");
+}
+
 // The plans of a source on two mirrored ranks.
-Plan plan_of(const PlanSource& source, const KfacOptions& options = {}) {
+Plan plan_of(const PlanSource& source, const KfacOptions& options = {},
+             StepKind kind = StepKind::kFull) {
   LoneRank rank;
   Distribution distribution;
   distribution.communicator = std::make_shared<comm::MirroredPeers>(0, 2);
   distribution.plans = source;
   runtime::RunPlans plans(distribution, options, test_device(), make_logger({}));
   plans.make_first(rank.layers, calls_of(rank, {0, 1}), weights_of(rank));
-  return plans.plan(StepKind::kFull).value();
+  return plans.plan(kind).value();
 }
 
 TEST(PlanSource, KnownCostsArePlannedForTheIntervalsOfTheRun) {
@@ -141,6 +164,31 @@ TEST(PlanSource, CostsAndPlansForOtherRanksAreRefused) {
 TEST(PlanSource, AGivenPlanIsFollowed) {
   const Plan made = plan_of(PlanForCosts{two_rank_costs(), preset("mpd-kfac")});
   EXPECT_EQ(plan_of(FollowPlan{made}).digest(), made.digest());
+}
+
+// Averages stay with the owners of the full step, whatever other costs would say.
+TEST(PlanSource, StepsBetweenRefreshesKeepTheOwnersOfAGivenPlan) {
+  PlanOptions options = preset("owner-reduce");
+  options.nct_below = 0;
+  const KfacOptions kfac{.factor_interval = 2, .inverse_interval = 4};
+  const Plan made = plan_of(PlanForCosts{two_rank_costs(), options}, kfac);
+  const Plan swapped = with_ranks_swapped(made, 0, 1);
+  ASSERT_NE(swapped.placements, made.placements);
+  for (const StepKind kind : {StepKind::kFactors, StepKind::kGradients}) {
+    const Plan between = plan_of(FollowPlan{swapped}, kfac, kind);
+    EXPECT_EQ(between.step, kind);
+    EXPECT_EQ(between.placements, swapped.placements);
+  }
+}
+
+TEST(PlanSource, AGivenPlanIsOfAFullStep) {
+  Plan plan = plan_of(PlanForCosts{two_rank_costs(), preset("spd-kfac")});
+  plan.step = StepKind::kGradients;
+  expect_config_error(
+      [&] {
+        plan_of(FollowPlan{plan, "my.json"});
+      },
+      "my.json: is for steps of kind gradients");
 }
 
 TEST(PlanSource, SaysWhetherThereAreFactors) {

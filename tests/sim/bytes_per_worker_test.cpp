@@ -15,19 +15,20 @@ using support::affine_costs;
 using support::layer_times;
 using support::tiny_model;
 
-// Packed A 6 + 3, packed G 3 + 1, so factors of 13 elements; gradients 6 + 2 = 8.
+// Packed A 6 + 3, packed G 3 + 1, so inverses of 13 elements; factors of 17, with the number of
+// examples of each of the four; gradients 6 + 2 = 8.
 ModelSpec thirteen_and_eight() { return tiny_model({{3, 2}, {2, 1}}, layer_times(1, 2, 1, 1)); }
 
 TEST(BytesPerWorker, OfEveryNamedAlgorithm) {
   // An element is 4 bytes. On four workers an all-reduce sends 2·3/4 of it, 6 bytes per element; a
   // reduce and a broadcast 3 bytes. Inverses cost so much that `balanced` replicates none.
   const double gradients = 8 * 6;                                    // 48
-  const double replicated = gradients + 13 * 6;                      // 126
-  const double exchanged = replicated + 13 * 3;                      // 165
+  const double replicated = gradients + 17 * 6;                      // 150
+  const double exchanged = replicated + 13 * 3;                      // 189
   const double traces = 2 * 2 * 6;                                   // two layers, A and G
-  const double owner_reduce = gradients + 13 * 3 + traces + 13 * 3;  // 150
+  const double owner_reduce = gradients + 17 * 3 + traces + 13 * 3;  // 162
   const double inner = 2 * 2 * 3;                                    // two elements for each layer
-  const double owner_precondition = 8 * 3 + 13 * 3 + 8 * 3 + inner;  // 99
+  const double owner_precondition = 8 * 3 + 17 * 3 + 8 * 3 + inner;  // 111
   const std::map<std::string, double> expected = {{"sgd", gradients},
                                                   {"kfac", replicated},
                                                   {"d-kfac", replicated},
@@ -59,10 +60,10 @@ TEST(BytesPerWorker, OfStepsThatRefreshLess) {
   const auto bytes = [&](const std::string& algorithm, StepKind step) {
     return bytes_per_worker(make_plan(model, costs, 4, preset(algorithm), {}, step), model);
   };
-  EXPECT_DOUBLE_EQ(bytes("spd-kfac", StepKind::kFactors), 8 * 6 + 13 * 6);
+  EXPECT_DOUBLE_EQ(bytes("spd-kfac", StepKind::kFactors), 8 * 6 + 17 * 6);
   EXPECT_DOUBLE_EQ(bytes("spd-kfac", StepKind::kGradients), 8 * 6);
   // Gradients are reduced and broadcast in every step, with 2·2 elements of inner products.
-  EXPECT_DOUBLE_EQ(bytes("owner-precondition", StepKind::kFactors), 8 * 3 + 13 * 3 + 12 * 3);
+  EXPECT_DOUBLE_EQ(bytes("owner-precondition", StepKind::kFactors), 8 * 3 + 17 * 3 + 12 * 3);
   EXPECT_DOUBLE_EQ(bytes("owner-precondition", StepKind::kGradients), 8 * 3 + 12 * 3);
 }
 

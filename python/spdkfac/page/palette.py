@@ -32,7 +32,7 @@ KNOWN: dict[str, str] = {
     "d-kfac": VERMILION, "kfac": BLUE, "k-fac": BLUE,
     "mpd-kfac": ORANGE,
     "spd-kfac": BLUE, "sp-otf": BLUE,
-    "auto": GREEN, "adam": ORANGE,
+    "auto": GREEN, "adam": ORANGE, "adamw": ORANGE,
     "pipe": SKY, "lbp": PURPLE, "non-dist": VERMILION, "seq-dist": ORANGE, "lpt": GREEN,
     "naive": VERMILION, "lw-none": ORANGE, "lw-threshold": SKY,
     "optimal-fusion": "#7a5cc0", "owner-reduce": "#a3567f", "owner-precondition": "#7f6a2a",

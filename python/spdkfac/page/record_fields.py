@@ -10,7 +10,7 @@ from .schema import (Check, Problem, any_object, boolean, fields, is_number, lis
 FORMAT = "spdkfac.record/1"
 RUN_EXPERIMENTS = ("iteration", "breakdown", "pipelining", "placement", "ablation", "scaling")
 EXPERIMENTS = ("models", "comm", "inverse", *RUN_EXPERIMENTS, "memory", "step", "accuracy",
-               "convergence")
+               "convergence", "target")
 MODES = ("simulated", "measured", "emulated")
 LANES = ("compute", "channel")
 MOST_RANKS = 1_000_000
@@ -95,6 +95,17 @@ CONVERGENCE = fields({
     "points": list_of(fields({"step": index, "seconds": seconds, "loss": or_null(plain_number),
                               "accuracy": or_null(plain_number)}))})
 
+SPREAD = fields({"low": or_null(amount), "median": or_null(amount), "high": or_null(amount)})
+TARGET = fields({
+    "task": text, "metric": text, "value": plain_number, "set_by": or_null(text), "budget": index,
+    "optimizers": list_of(fields({
+        "label": text, "first_order": boolean, "settings": text, "trials": index, "seeds": index,
+        "reached": index, "steps": SPREAD, "seconds": SPREAD, "steps_ratio": or_null(amount),
+        "seconds_ratio": or_null(amount), "step_seconds": or_null(seconds)})),
+    "lines": list_of(fields({
+        "label": text, "seed": index, "settings": text,
+        "points": list_of(fields({"step": index, "seconds": seconds, "metric": or_null(amount)}))}))})
+
 STEP = fields({"seconds": values_of(list_of(seconds)), "parts_ms": values_of(amount),
                "calls_alone_ms": values_of(amount)},
               {"kfac": text, "peak_bytes": fields({"sgd": size, "kfac": size})})
@@ -117,4 +128,5 @@ BODIES: dict[str, Check] = {
     "step": STEP,
     "accuracy": fields({"accuracy": list_of(ACCURACY)}),
     "convergence": fields({"convergence": list_of(CONVERGENCE)}),
+    "target": fields({"target": list_of(TARGET)}),
 }

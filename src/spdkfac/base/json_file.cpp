@@ -2,13 +2,13 @@
 #include <array>
 #include <cerrno>
 #include <system_error>
-#include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "spdkfac/base/atomic_file.h"
 #include "spdkfac/base/error.h"
 #include "spdkfac/base/json.h"
 
@@ -23,24 +23,6 @@ constexpr std::size_t kMaxFileBytes = kMaxFileMebibytes * 1024 * 1024;
 constexpr std::size_t kReadChunkBytes = std::size_t{64} * 1024;
 
 std::string errno_text(int error) { return std::generic_category().message(error); }
-
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int descriptor) : descriptor_(descriptor) {}
-  ~FileDescriptor() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-
-  int get() const { return descriptor_; }
-  bool is_open() const { return descriptor_ >= 0; }
-  // Reports what the file system kept back until now; false sets errno.
-  bool close() { return ::close(std::exchange(descriptor_, -1)) == 0; }
-
- private:
-  int descriptor_;
-};
 
 [[noreturn]] void fail_too_large(const fs::path& path) {
   throw ConfigError(fmt::format("{}: the file is larger than {} MiB; check the path", path.string(),
@@ -64,13 +46,6 @@ bool write_all(int descriptor, std::string_view content) {
     content.remove_prefix(static_cast<std::size_t>(written));
   }
   return true;
-}
-
-// Makes a rename outlast a power cut, where the file system can.
-void sync_folder(const fs::path& folder) {
-  const FileDescriptor descriptor(
-      ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (descriptor.is_open()) ::fsync(descriptor.get());
 }
 
 // A device or pipe cannot be replaced by a rename, nor should it: think of /dev/null.
@@ -118,29 +93,12 @@ Json read_json_file(const fs::path& path) {
 void write_file_atomically(const fs::path& path, std::string_view content) {
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);
-  if (fs::is_directory(status)) fail_write(path, EISDIR);
-  if (fs::exists(status) && !fs::is_regular_file(status)) return write_in_place(path, content);
-  // Through a symbolic link the file it names is replaced, not the link.
-  const fs::path target = fs::exists(status) ? fs::canonical(path, ignored) : path;
-
-  constexpr mode_t kReadWriteForAll = 0666;  // less the umask
-  fs::path temporary;
-  int descriptor = -1;
-  for (int attempt = 0; descriptor < 0; ++attempt) {
-    temporary = target.parent_path() / fmt::format(".spdkfac-{}-{}.tmp", ::getpid(), attempt);
-    descriptor =
-        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kReadWriteForAll);
-    // Another thread, or a process of this id on another machine, may have taken the name.
-    if (descriptor < 0 && errno != EEXIST) fail_write(path, errno);
+  if (fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status)) {
+    return write_in_place(path, content);
   }
-  FileDescriptor file(descriptor);
-  if (!write_all(file.get(), content) || ::fsync(file.get()) != 0 || !file.close() ||
-      ::rename(temporary.c_str(), target.c_str()) != 0) {
-    const int error = errno;
-    ::unlink(temporary.c_str());
-    fail_write(path, error);
-  }
-  sync_folder(target.parent_path());
+  AtomicFile file(path);
+  file.append(content);
+  file.commit();
 }
 
 }  // namespace spdkfac

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <sstream>
 
 #include <fmt/format.h>
 #include <torch/torch.h>
@@ -23,15 +22,12 @@ namespace spdkfac::bench {
 namespace {
 
 // A layer's factor from the state, in double precision on the CPU.
-at::Tensor saved_factor(torch::serialize::InputArchive& layer, const std::string& key,
-                        std::int64_t groups) {
-  at::Tensor packed;
-  layer.read(key, packed);
-  packed = packed.cpu().to(at::kDouble);
-  const auto elements = static_cast<double>(packed.numel()) / static_cast<double>(groups);
+at::Tensor saved_factor(const KfacState& state, const std::string& name) {
+  const at::Tensor packed = state.tensors.at(name).to(at::kDouble);
+  const auto elements = static_cast<double>(packed.size(1));
   const auto dim = static_cast<std::int64_t>((std::sqrt(8 * elements + 1) - 1) / 2 + 0.5);
-  at::Tensor factor = at::empty({groups, dim, dim}, at::kDouble);
-  kfac::unpack_upper(packed, factor);
+  at::Tensor factor = at::empty({packed.size(0), dim, dim}, at::kDouble);
+  kfac::unpack_upper(packed.view({-1}), factor);
   return factor;
 }
 
@@ -57,24 +53,13 @@ std::vector<at::Tensor> gradients(const Preconditioner& kfac) {
 }
 
 std::vector<LayerError> layer_errors(Preconditioner& kfac, const std::vector<at::Tensor>& before) {
-  std::stringstream stream;
-  {
-    torch::serialize::OutputArchive archive;
-    kfac.save(archive);
-    archive.save_to(stream);
-  }
-  torch::serialize::InputArchive archive;
-  archive.load_from(stream);
+  const KfacState state = kfac.state().read_all();
   std::vector<LayerError> result;
   for (std::size_t index = 0; index < kfac.layers().size(); ++index) {
     const TrackedLayer& layer = kfac.layers()[index];
-    torch::serialize::InputArchive saved;
-    archive.read(fmt::format("layer_{}", index), saved);
-    c10::IValue value;
-    saved.read("groups", value);
-    const std::int64_t groups = value.toInt();
-    const at::Tensor a = saved_factor(saved, "a_mean", groups);
-    const at::Tensor g = saved_factor(saved, "g_mean", groups);
+    const at::Tensor a = saved_factor(state, layer.name + ".a_average");
+    const at::Tensor g = saved_factor(state, layer.name + ".g_average");
+    const std::int64_t groups = a.size(0);
     const auto [damping_a, damping_g] =
         kfac::damping_of(a, g, kfac.options().damping_mode, kfac.options().damping);
     const at::Tensor gradient = joined(before[2 * index], before[2 * index + 1], groups);
@@ -118,7 +103,7 @@ std::vector<LayerError> measure(const AccuracyOptions& options, Precision precis
     optimizer.zero_grad();
     torch::nn::functional::cross_entropy(model->forward(batch.images), batch.labels).backward();
     if (step == last) before = gradients(kfac);
-    kfac.step(step == last ? 0 : options.learning_rate);
+    kfac.step(step == last ? 0 : options.learning_rate, momentum_of(optimizer));
     optimizer.step();
     if (step < options.steps && progress.advance) progress.advance();
   }

@@ -133,7 +133,7 @@ void BenchModel::train(const data::Batch& batch) {
     loss = torch::nn::functional::cross_entropy(model_->forward(batch.images), batch.labels);
   }
   loss.backward();
-  if (kfac_) kfac_->step(kLearningRate);
+  if (kfac_) kfac_->step(kLearningRate, momentum_of(*optimizer_));
   optimizer_->step();
 }
 

@@ -32,8 +32,9 @@ Batches::Batches(Dataset data, const BatchOptions& options)
       options.batch >= 1 && options.world >= 1 && options.rank >= 0 && options.rank < options.world,
       fmt::format("batch {}, rank {} of {}", options.batch, options.rank, options.world));
   const std::int64_t together = options.batch * options.world;
-  size_ =
-      data_.split == Split::kTrain ? data_.size / together : (data_.size + together - 1) / together;
+  const std::int64_t left = data_.size - options.first;
+  SPDKFAC_CHECK(left >= 0 && options.first >= 0, fmt::format("{} examples taken", options.first));
+  size_ = data_.split == Split::kTrain ? left / together : (left + together - 1) / together;
   if (options.shuffle) order_ = permutation(data_.size, options.seed, options.epoch);
   if (!data_.mean.empty()) {
     const double scale = data_.images.scalar_type() == at::kByte ? kByteRange : 1;
@@ -45,7 +46,7 @@ Batches::Batches(Dataset data, const BatchOptions& options)
 Batches::Range Batches::range(std::int64_t k) const {
   SPDKFAC_CHECK(k >= 0 && k < size_, fmt::format("batch {} of {}", k, size_));
   const std::int64_t together = options_.batch * options_.world;
-  const std::int64_t begin = k * together;
+  const std::int64_t begin = options_.first + k * together;
   const std::int64_t count = std::min(together, data_.size - begin);
   return {begin + count * options_.rank / options_.world,
           begin + count * (options_.rank + 1) / options_.world};

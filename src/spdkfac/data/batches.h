@@ -16,6 +16,7 @@ struct BatchOptions {
   std::int64_t epoch = 0;
   int rank = 0;
   int world = 1;
+  std::int64_t first = 0;  // examples of the epoch that are taken already
   at::Device device = at::kCPU;
 };
 

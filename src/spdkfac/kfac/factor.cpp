@@ -226,11 +226,14 @@ void add_row_products(const at::Tensor& input, bool bias, double scale, at::Tens
   const std::int64_t dim = features.size(1);
   SPDKFAC_CHECK(sum.dim() == 3 && sum.size(1) == dim + (bias ? 1 : 0),
                 fmt::format("{} features meet a sum of {}", dim, fmt::join(sum.sizes(), " x ")));
-  add_gram(features.t(), scale, sum[0].narrow(0, 0, dim).narrow(1, 0, dim), overwrite);
-  if (!bias) return;
+  const at::Tensor block = sum[0].narrow(0, 0, dim).narrow(1, 0, dim);
+  if (!bias) return add_gram(features.t(), scale, block, overwrite);
+  // Products and sums of the same values: otherwise few rows give an indefinite factor.
+  const at::Tensor values = PrecisionGuard::rounded(features);
+  add_gram(values.t(), scale, block, overwrite);
   const at::Tensor last = sum[0].select(1, dim);
   if (overwrite) last.zero_();
-  last.narrow(0, 0, dim).add_(features.sum(0), scale);
+  last.narrow(0, 0, dim).add_(at::sum(values, 0, /*keepdim=*/false, sum.scalar_type()), scale);
   last.narrow(0, dim, 1).add_(scale * static_cast<double>(features.size(0)));
 }
 
@@ -274,12 +277,18 @@ double position_scale(Convention convention, FactorSide side, const LayerUse& us
   SPDKFAC_CHECK(false, "a convention without a scale");
 }
 
-double example_scale(Convention convention, FactorSide side, std::int64_t examples) {
-  const auto count = static_cast<double>(examples);
-  // An example's gradient is `examples` times its share in the gradient of the mean loss; for
-  // kKfacPytorch, which takes the latter, G is Σ∇∇ᵀ/N.
-  const bool unscaled = side == FactorSide::kA || convention == Convention::kKfacPytorch;
-  return unscaled ? 1 / count : count;
+double example_scale(Convention convention, FactorSide side, const ExampleCount& count) {
+  const auto examples = static_cast<double>(count.examples);
+  if (side == FactorSide::kA) return 1 / examples;
+  // What makes of ∇, the gradient of the loss, that of one example: kKfacPytorch takes its share in
+  // the mean loss, the others its own.
+  const auto terms = static_cast<double>(count.terms);
+  const bool mean = count.reduction == LossReduction::kMean;
+  const bool share = convention == Convention::kKfacPytorch;
+  double factor = 1;
+  if (mean && !share) factor = terms;
+  if (!mean && share) factor = 1 / terms;
+  return factor * factor / examples;
 }
 
 void add_input_products(const at::Tensor& input, const LayerUse& use, double scale,
@@ -315,7 +324,7 @@ at::Tensor input_factor(const at::Tensor& input, const LayerUse& use, Convention
   at::Tensor factor = new_sum(input, use.groups(), dim);
   add_input_products(input, use,
                      position_scale(convention, FactorSide::kA, use) *
-                         example_scale(convention, FactorSide::kA, use.examples),
+                         example_scale(convention, FactorSide::kA, {use.examples, use.examples}),
                      patch_memory, factor, /*overwrite=*/true);
   mirror_upper(factor);
   return factor;
@@ -328,7 +337,7 @@ at::Tensor gradient_factor(const at::Tensor& gradient, const LayerUse& use, Conv
   at::Tensor factor = new_sum(gradient, use.groups(), dim);
   add_gradient_products(gradient, use,
                         position_scale(convention, FactorSide::kG, use) *
-                            example_scale(convention, FactorSide::kG, use.examples),
+                            example_scale(convention, FactorSide::kG, {use.examples, use.examples}),
                         patch_memory, factor, /*overwrite=*/true);
   mirror_upper(factor);
   return factor;

@@ -24,14 +24,29 @@ struct LayerUse {
   std::int64_t positions = 1;
 
   std::int64_t groups() const { return conv ? conv->groups : 1; }
+  std::int64_t rows() const { return examples * positions; }
+  // The same rows as those of another number of examples, which divides them.
+  LayerUse of_examples(std::int64_t count) const {
+    LayerUse use = *this;
+    use.examples = count;
+    use.positions = rows() / count;
+    return use;
+  }
 };
-// Examples and positions from the input of a call; a shape that cannot be is an InternalError.
+// Examples and positions as the shape of a call's input suggests them; a shape that cannot be is an
+// InternalError. The batch may know better: of_examples().
 LayerUse layer_use(const at::Tensor& input, const std::optional<ConvGeometry>& conv, bool bias);
 
 // A factor is the product of a part that depends on the positions of a call and a part that depends
-// on all examples of a step. Products of G are those of the gradient of the mean loss.
+// on all examples of a step: those of the factor, and those whose losses make the gradient of which
+// G has the products (its `terms`).
 double position_scale(Convention convention, FactorSide side, const LayerUse& use);
-double example_scale(Convention convention, FactorSide side, std::int64_t examples);
+struct ExampleCount {
+  std::int64_t examples = 0;
+  std::int64_t terms = 0;
+  LossReduction reduction = LossReduction::kMean;
+};
+double example_scale(Convention convention, FactorSide side, const ExampleCount& count);
 
 // Adds scale·Σããᵀ over examples and positions to `sum` [groups, d_a, d_a], or overwrites it, which
 // is faster; only the upper triangles are meant: below them anything may be written. ã is a patch

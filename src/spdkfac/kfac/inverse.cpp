@@ -4,10 +4,15 @@
 #include <cmath>
 
 #include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
 #include <c10/core/GradMode.h>
 
 #include "spdkfac/base/check.h"
 #include "spdkfac/kfac/cuda/average_cuda.h"
+#include "spdkfac/kfac/inverse_batch.h"
+#include "spdkfac/kfac/pivots.h"
+#include "spdkfac/kfac/raised_inverse.h"
+#include "spdkfac/kfac/symmetric.h"
 
 namespace spdkfac::kfac {
 namespace {
@@ -47,53 +52,55 @@ at::Tensor succeeded(const Factorisation& cholesky) {
   return cholesky.info.eq(0).logical_and_(cholesky.lower.diagonal(0, -2, -1).isfinite().all(-1));
 }
 
-void retry_group(const at::Tensor& factor, at::Tensor damping, Inverse& inverse,
-                 std::int64_t group) {
-  int failures = 1;
-  for (; failures <= kInverseRetries; ++failures) {
-    damping = damping * kInverseBoost;
-    const Factorisation cholesky = factorise(factor, damping);
-    if (!succeeded(cholesky).item<bool>()) continue;
-    inverse.value[group].copy_(at::cholesky_inverse(cholesky.lower));
-    break;
-  }
-  inverse.failures[group] = failures;
-  inverse.kept[group] = failures > kInverseRetries;
+// What is added to the diagonal of each group.
+at::Tensor used_damping(const at::Tensor& factor, const at::Tensor& damping) {
+  const at::Tensor trace = factor.diagonal(0, 1, 2).abs().sum(-1);
+  at::Tensor used = damping.reshape({-1}).to(factor.scalar_type()).clone();
+  AT_DISPATCH_FLOATING_TYPES(factor.scalar_type(), "used_damping", [&] {
+    for (std::int64_t group = 0; group < used.numel(); ++group) {
+      scalar_t& value = used.mutable_data_ptr<scalar_t>()[group];
+      value = damping_above_rounding(value, trace.const_data_ptr<scalar_t>()[group]);
+    }
+  });
+  return used;
 }
 
-// All groups at once, then the failed ones again, each with more damping.
+// A group that Cholesky has refused.
+void raise_group(const at::Tensor& factor, const at::Tensor& damping, Inverse& inverse,
+                 std::int64_t group) {
+  at::Tensor matrix = factor.clone();
+  matrix.diagonal().add_(damping);
+  mirror_upper(matrix);
+  if (invert_with_raised_pivots(matrix) == kPivotsNotFinite) {
+    inverse.kept[group] = true;
+    return;
+  }
+  mirror_upper(matrix);
+  inverse.value[group].copy_(matrix);
+  inverse.failures[group] = 1;
+}
+
 void refresh_on_cpu(const at::Tensor& factor, const at::Tensor& damping, Inverse& inverse) {
-  const Factorisation cholesky = factorise(factor, damping);
+  const at::Tensor used = used_damping(factor, damping);
+  const Factorisation cholesky = factorise(factor, used);
   const at::Tensor good = succeeded(cholesky);
+  const at::Tensor zero = factor.diagonal(0, 1, 2).eq(0).all(-1);
   inverse.failures.zero_();
   inverse.kept.zero_();
-  if (good.all().item<bool>()) {
+  if (good.logical_and(zero.logical_not()).all().item<bool>()) {
     // In columns it is computed in place; being symmetric it is the same in rows.
     at::Tensor in_columns = inverse.value.mT();
     at::cholesky_inverse_out(in_columns, cholesky.lower);
     return;
   }
   for (std::int64_t group = 0; group < factor.size(0); ++group) {
+    if (zero[group].item<bool>()) continue;
     if (good[group].item<bool>()) {
       inverse.value[group].copy_(at::cholesky_inverse(cholesky.lower[group]));
     } else {
-      retry_group(factor[group], damping[group], inverse, group);
+      raise_group(factor[group], used[group], inverse, group);
     }
   }
-}
-
-// Without a look from the host: a failed group keeps its value and is damped more next time.
-void refresh_on_device(const at::Tensor& factor, const at::Tensor& damping, Inverse& inverse) {
-  const Factorisation cholesky = factorise(factor, damping * inverse.boost);
-  const at::Tensor failed = succeeded(cholesky).logical_not_();
-  // Solved against the identity, it is symmetric up to rounding only.
-  const at::Tensor solved = at::cholesky_inverse(cholesky.lower);
-  const at::Tensor fresh = (solved + solved.mT()).mul_(0.5);
-  inverse.value.copy_(at::where(failed.view({-1, 1, 1}), inverse.value, fresh));
-  inverse.failures.copy_(failed);
-  inverse.kept.copy_(failed);
-  inverse.boost.copy_(at::where(failed, (inverse.boost * kInverseBoost).clamp_max(kMaxInverseBoost),
-                                at::ones_like(inverse.boost)));
 }
 
 }  // namespace
@@ -118,18 +125,22 @@ std::pair<at::Tensor, at::Tensor> damping_of_means(const at::Tensor& mean_a,
   if (mode == Damping::kPlain) {
     return {at::full_like(mean_a, gamma), at::full_like(mean_g, gamma)};
   }
+  const double root = std::sqrt(gamma);
+  if (mode == Damping::kRelative) return {root * mean_a, root * mean_g};
   const at::Tensor ratio = mean_a.to(at::kDouble) / mean_g.to(at::kDouble);
   const at::Tensor usable = ratio.isfinite().logical_and_(ratio > 0).logical_and_(mean_a > 0);
   const at::Tensor pi = at::where(usable, ratio, at::ones_like(ratio)).sqrt();
-  const double root = std::sqrt(gamma);
   return {(root * pi).to(mean_a.scalar_type()), (root / pi).to(mean_g.scalar_type())};
 }
 
 Inverse::Inverse(std::int64_t groups, std::int64_t dim, const at::TensorOptions& options)
-    : value(at::eye(dim, options).expand({groups, dim, dim}).contiguous()),
+    : value(at::zeros({groups, dim, dim}, options)),
       failures(at::zeros({groups}, options.dtype(at::kInt))),
-      kept(at::zeros({groups}, options.dtype(at::kBool))),
-      boost(at::ones({groups}, options)) {}
+      kept(at::zeros({groups}, options.dtype(at::kBool))) {}
+
+at::Tensor is_usable(const at::Tensor& inverse) {
+  return inverse.select(2, 0).select(1, 0).gt(0).all();
+}
 
 void refresh_inverse(const at::Tensor& factor, const at::Tensor& damping, Inverse& inverse) {
   SPDKFAC_CHECK(factor.sizes() == inverse.value.sizes() && damping.numel() == factor.size(0),
@@ -138,7 +149,7 @@ void refresh_inverse(const at::Tensor& factor, const at::Tensor& damping, Invers
   if (factor.is_cpu()) {
     refresh_on_cpu(factor, damping, inverse);
   } else {
-    refresh_on_device(factor, damping, inverse);
+    InverseBatch({{factor.contiguous(), &inverse}}, Precision::kFp32).refresh(damping);
   }
 }
 

@@ -21,27 +21,26 @@ at::Tensor mean_diagonal(const at::Tensor& factor);
 // Those of several factors on one device, one after the other; on a GPU with few kernels.
 at::Tensor diagonal_means(const std::vector<at::Tensor>& factors);
 
-// A failed factorisation is tried again with 10 times the damping, this often.
-constexpr int kInverseRetries = 3;
-constexpr double kInverseBoost = 10;
-constexpr double kMaxInverseBoost = 1000;  // after all retries
-
-// One factor's inverse and how the last inversion went. On the CPU retries follow at once; on CUDA,
-// where nothing waits for the host, at the next refresh.
+// One factor's inverse and how the last refresh went.
 struct Inverse {
-  // [groups, d, d], symmetric; the identity before the first success.
+  // [groups, d, d], symmetric; zeros before the first success. The diagonal of an inverse is
+  // positive, so the first element tells whether there is one (is_usable).
   at::Tensor value;
-  // Attempts that failed in the last refresh, int32 [groups]; with `kept`, the value is older.
+  // Of the last refresh, for each group: whether the factor was not positive definite and was
+  // damped more (int32), and whether it was not finite, so that the value is older (bool).
   at::Tensor failures;
-  at::Tensor kept;   // bool [groups]
-  at::Tensor boost;  // CUDA: what the next refresh multiplies the damping with
+  at::Tensor kept;
 
   Inverse(std::int64_t groups, std::int64_t dim, const at::TensorOptions& options);
 };
 
-// Replaces `inverse` by (factor + damping·I)⁻¹ by Cholesky; reads the factor's upper triangle. The
-// factor's diagonal is changed meanwhile and put back.
-// Groups whose factor cannot be inverted even with more damping keep their value.
+// Whether all groups of an inverse have been made: a 0-d bool on its device.
+at::Tensor is_usable(const at::Tensor& inverse);
+
+// Replaces `inverse` by (factor + damping·I)⁻¹; reads the factor's upper triangle, and changes its
+// diagonal meanwhile on the CPU. Damping below the factor's own rounding is raised to that; a
+// factor that is still not positive definite is damped more where it is not (pivots.h). Groups
+// whose factor is zero or not finite keep their value.
 void refresh_inverse(const at::Tensor& factor, const at::Tensor& damping, Inverse& inverse);
 
 }  // namespace spdkfac::kfac

@@ -15,15 +15,16 @@ namespace spdkfac::kfac {
 // The inverses of many factors on a GPU, refreshed together: factors of about the same dimension go
 // through the recursion of block_inverse.h in one batch, batches side by side on a few streams, and
 // after the first time all of it is replayed as one CUDA graph. Products are fp32, or, with kTf32,
-// large ones are split (cuda/split_product.h), which is about as exact. Nothing waits for the host;
-// failures are as in refresh_inverse(). Factors and inverses must stay where they are.
+// large ones are split (cuda/split_product.h), which is about as exact. Nothing waits for the host,
+// and what refresh_inverse() says of bad factors holds. Factors and inverses must stay where they
+// are.
 class InverseBatch {
  public:
   struct Task {
     at::Tensor factor;  // [groups, d, d], contiguous; its upper triangles are read
     Inverse* inverse;
   };
-  // From now on the tasks' failures, kept and boost are parts of failures(), kept() and one more.
+  // From now on the tasks' failures and kept are parts of failures() and kept().
   InverseBatch(const std::vector<Task>& tasks, Precision precision);
   ~InverseBatch();
   InverseBatch(InverseBatch&&) noexcept;

@@ -8,8 +8,18 @@ const std::vector<std::string>& convention_names() {
   return names;
 }
 
+const std::vector<std::string>& loss_reduction_names() {
+  static const std::vector<std::string> names = {"mean", "sum"};
+  return names;
+}
+
 const std::vector<std::string>& damping_names() {
-  static const std::vector<std::string> names = {"plain", "pi"};
+  static const std::vector<std::string> names = {"plain", "pi", "relative"};
+  return names;
+}
+
+const std::vector<std::string>& graft_names() {
+  static const std::vector<std::string> names = {"none", "sgd", "adam"};
   return names;
 }
 

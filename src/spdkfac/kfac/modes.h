@@ -16,10 +16,20 @@ namespace spdkfac {
 enum class Convention { kKfc, kPaper, kKfacPytorch };
 const std::vector<std::string>& convention_names();  // kfc, paper, kfac-pytorch
 
+// What the loss of a pass is of the losses of its examples.
+enum class LossReduction { kMean, kSum };
+const std::vector<std::string>& loss_reduction_names();  // mean, sum
+
 // kPlain: (A+γI)⁻¹ and (G+γI)⁻¹, as the paper prints it. kPi: A+π√γ·I and G+(√γ/π)·I with
-// π = √((tr A/d_A)/(tr G/d_G)); π = 1 where a trace is not positive and finite.
-enum class Damping { kPlain, kPi };
-const std::vector<std::string>& damping_names();  // plain, pi
+// π = √((tr A/d_A)/(tr G/d_G)); π = 1 where a trace is not positive and finite. kRelative:
+// A+√γ·(tr A/d_A)·I and G+√γ·(tr G/d_G)·I, so that γ means the same for every scale of the factors.
+enum class Damping { kPlain, kPi, kRelative };
+const std::vector<std::string>& damping_names();  // plain, pi, relative
+
+// The method whose length a layer's update takes; its direction is K-FAC's. kSgd: the length of the
+// gradient. kAdam: that of Adam's step, and K-FAC preconditions Adam's first moment.
+enum class Graft { kNone, kSgd, kAdam };
+const std::vector<std::string>& graft_names();  // none, sgd, adam
 
 // Of the patches of a convolution that are held at once.
 constexpr Bytes kDefaultPatchMemory = 256 * kMebibyte;

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include <ATen/ATen.h>
 #include <ATen/Context.h>
 
 namespace spdkfac {
@@ -15,6 +16,14 @@ thread_local bool to_bf16 = false;
 const std::vector<std::string>& precision_names() {
   static const std::vector<std::string> names = {"tf32", "fp32", "bf16"};
   return names;
+}
+
+at::Tensor rounded_to(Precision precision, const at::Tensor& tensor) {
+  if (tensor.scalar_type() != at::kFloat || precision == Precision::kFp32) return tensor;
+  if (precision == Precision::kBf16) return tensor.to(at::kBFloat16);
+  constexpr std::int32_t kLowBits = (1 << 13) - 1;  // of the 24, tf32 keeps 11
+  // What is not finite stays so: the highest bits of its fraction are kept.
+  return tensor.view(at::kInt).bitwise_and(~kLowBits).view(at::kFloat);
 }
 
 PrecisionGuard::PrecisionGuard(Precision precision, c10::Device device)
@@ -34,5 +43,12 @@ PrecisionGuard::~PrecisionGuard() {
 }
 
 bool PrecisionGuard::rounds_to_bf16() { return to_bf16; }
+
+at::Tensor PrecisionGuard::rounded(const at::Tensor& tensor) {
+  if (!tensor.is_cuda()) return tensor;
+  if (to_bf16) return rounded_to(Precision::kBf16, tensor);
+  const bool tf32 = at::globalContext().allowTF32CuBLAS() || at::globalContext().allowTF32CuDNN();
+  return tf32 ? rounded_to(Precision::kTf32, tensor) : tensor;
+}
 
 }  // namespace spdkfac

@@ -7,6 +7,7 @@
 
 #include "spdkfac/base/check.h"
 #include "spdkfac/kfac/cuda/gradients_cuda.h"
+#include "spdkfac/kfac/inverse.h"
 
 namespace spdkfac::kfac {
 namespace {
@@ -17,6 +18,16 @@ at::Tensor weight_part(const at::Tensor& joined, bool bias) {
 }
 
 at::Tensor bias_part(const at::Tensor& joined) { return joined.select(2, joined.size(2) - 1); }
+
+// A layer with a bias has the column also when the bias has no gradient.
+bool has_bias_column(const at::Tensor& joined, const at::Tensor& weight) {
+  const bool column = joined.numel() != weight.numel();
+  SPDKFAC_CHECK(
+      joined.dim() == 3 &&
+          joined.numel() == weight.numel() + (column ? joined.size(0) * joined.size(1) : 0),
+      "a joined gradient has another size than its parts");
+  return column;
+}
 
 // What the kernel for many tensors takes.
 bool all_simple(const std::vector<at::Tensor>& tensors) {
@@ -29,16 +40,18 @@ bool all_simple(const std::vector<at::Tensor>& tensors) {
 }  // namespace
 
 void join_gradient(const at::Tensor& weight, const at::Tensor& bias, at::Tensor joined) {
-  SPDKFAC_CHECK(
-      joined.dim() == 3 && joined.numel() == weight.numel() + (bias.defined() ? bias.numel() : 0),
-      "a joined gradient has another size than its parts");
-  const at::Tensor part = weight_part(joined, bias.defined());
+  const bool column = has_bias_column(joined, weight);
+  const at::Tensor part = weight_part(joined, column);
   part.copy_(weight.reshape(part.sizes()));
-  if (bias.defined()) bias_part(joined).copy_(bias.view({joined.size(0), joined.size(1)}));
+  if (bias.defined()) {
+    bias_part(joined).copy_(bias.view({joined.size(0), joined.size(1)}));
+  } else if (column) {
+    bias_part(joined).zero_();
+  }
 }
 
 void split_gradient(const at::Tensor& joined, at::Tensor weight, at::Tensor bias) {
-  weight.copy_(weight_part(joined, bias.defined()).reshape(weight.sizes()));
+  weight.copy_(weight_part(joined, has_bias_column(joined, weight)).reshape(weight.sizes()));
   if (bias.defined()) bias.copy_(bias_part(joined).reshape(bias.sizes()));
 }
 
@@ -56,6 +69,29 @@ void precondition(const at::Tensor& gradient, const at::Tensor& inverse_a,
   }
 }
 
+at::Tensor inner_product(const at::Tensor& gradient, const at::Tensor& inverse_a,
+                         const at::Tensor& inverse_g, at::Tensor out) {
+  const at::Tensor usable = is_usable(inverse_a).logical_and_(is_usable(inverse_g));
+  if (!usable.is_cpu()) {
+    out.copy_(at::where(usable, out, gradient));
+  } else if (!usable.item<bool>()) {
+    out.copy_(gradient);
+  }
+  const at::Tensor inner = at::dot(gradient.view({-1}), out.view({-1})).to(at::kDouble);
+  return at::where(usable, at::where(inner < 0, at::zeros_like(inner), inner), -inner);
+}
+
+LayerScales scales_of_layers(const at::Tensor& inner, const at::Tensor& squares) {
+  LayerScales result;
+  result.raw = inner < 0;
+  const at::Tensor known = (inner > 0).logical_and_(squares > 0);
+  const at::Tensor logs = at::where(known, (squares / inner).log(), at::zeros_like(inner));
+  const at::Tensor mean = (logs.sum() / known.sum().clamp_min(1)).exp();
+  result.scales = at::where(result.raw, mean, at::ones_like(inner));
+  result.inner = (inner.abs() * result.scales).sum();
+  return result;
+}
+
 at::Tensor kl_clip_scale(const at::Tensor& inner, double kappa, double learning_rate) {
   if (kappa == 0 || learning_rate == 0) return at::ones_like(inner);
   const double limit = kappa / (learning_rate * learning_rate);
@@ -64,11 +100,14 @@ at::Tensor kl_clip_scale(const at::Tensor& inner, double kappa, double learning_
 }
 
 void scale_or_clear(const std::vector<at::Tensor>& scaled, const std::vector<at::Tensor>& others,
-                    const at::Tensor& scale, const at::Tensor& bad) {
+                    const at::Tensor& scales, const at::Tensor& bad) {
   if (bad.is_cuda() && all_simple(scaled) && all_simple(others)) {
-    return scale_or_clear_cuda(scaled, others, scale, bad);
+    return scale_or_clear_cuda(scaled, others, scales.contiguous(), bad);
   }
-  for (const at::Tensor& one : scaled) one.mul_(scale.to(one.scalar_type()));
+  for (std::size_t index = 0; index < scaled.size(); ++index) {
+    const at::Tensor& one = scaled[index];
+    at::Tensor(one).mul_(scales[static_cast<std::int64_t>(index)].to(one.scalar_type()));
+  }
   if (bad.is_cpu() && !bad.item<bool>()) return;
   for (const auto* list : {&scaled, &others}) {
     for (const at::Tensor& one : *list) one.masked_fill_(bad, 0);

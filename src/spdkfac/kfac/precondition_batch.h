@@ -34,7 +34,8 @@ class PreconditionBatch {
   // gaps.
   static bool takes(const at::Tensor& gradient, at::ScalarType type);
 
-  // Replaces the gradients, one for each task; returns Σ⟨V, ∇W⟩ over all, 0-d in double precision.
+  // Replaces the gradients, one for each task; returns their inner products (precondition.h) as a
+  // tensor of doubles that the next run overwrites. A layer without inverses keeps its gradient.
   at::Tensor run(const std::vector<Gradients>& gradients);
 
   Bytes buffer_bytes() const;

@@ -71,7 +71,8 @@ void blend(const at::Tensor& mean, const Scalar* sum, const RowStart& start, Sca
 RunningAverage::RunningAverage(std::int64_t groups, std::int64_t dim, double decay, bool identity,
                                const at::TensorOptions& options)
     : decay_(decay),
-      mean_(at::eye(dim, options).expand({groups, dim, dim}).contiguous()),
+      mean_(identity ? at::eye(dim, options).expand({groups, dim, dim}).contiguous()
+                     : at::zeros({groups, dim, dim}, options)),
       weight_(at::full({}, identity ? 1 - decay : 1.0, options.dtype(at::kDouble))) {}
 
 at::Tensor RunningAverage::add(const at::Tensor& sum, double scale) {
@@ -89,22 +90,25 @@ at::Tensor RunningAverage::add_all(const std::vector<Addition>& additions) {
   if (first.mean_.is_cuda()) {
     std::vector<CudaAverage> all;
     for (const Addition& one : additions) {
-      all.push_back({one.sum, one.packed, one.scale, one.average->mean_, one.average->weight_});
+      all.push_back(
+          {one.sum, one.packed, one.scale, one.count, one.average->mean_, one.average->weight_});
     }
     return average_cuda(all, first.decay_);
   }
   at::Tensor finite = at::empty({static_cast<std::int64_t>(additions.size())}, at::kBool);
   for (std::size_t index = 0; index < additions.size(); ++index) {
-    const Addition& one = additions[index];
-    finite.mutable_data_ptr<bool>()[index] =
-        one.average->add_on_cpu(one.sum, one.scale, one.packed);
+    finite.mutable_data_ptr<bool>()[index] = additions[index].average->add_on_cpu(additions[index]);
   }
   return finite;
 }
 
 // Plain loops: the operators of a tensor library would take longer than the arithmetic.
-bool RunningAverage::add_on_cpu(const at::Tensor& sum, double scale, bool packed) {
-  const RowStart start{mean_.size(-1), packed};
+bool RunningAverage::add_on_cpu(const Addition& addition) {
+  const at::Tensor& sum = addition.sum;
+  const RowStart start{mean_.size(-1), addition.packed};
+  const double count = addition.count.defined() ? addition.count.item<double>() : 1;
+  if (count == 0) return true;
+  const double scale = addition.scale / count;
   SPDKFAC_CHECK(sum.is_contiguous() && sum.scalar_type() == mean_.scalar_type() &&
                     sum.numel() == start(mean_.size(0), 0),
                 "a factor's sum is in pieces, or of another type or size than its average");

@@ -11,7 +11,8 @@ namespace spdkfac::kfac {
 // factor's device: on CUDA nothing waits for the host.
 class RunningAverage {
  public:
-  // The identity, to be replaced by the first factor; with `identity` that one is averaged in, too.
+  // Zeros, to be replaced by the first factor; with `identity` the identity, which that one is
+  // averaged into.
   RunningAverage(std::int64_t groups, std::int64_t dim, double decay, bool identity,
                  const at::TensorOptions& options);
 
@@ -20,12 +21,15 @@ class RunningAverage {
   at::Tensor add(const at::Tensor& sum, double scale);
 
   // Several at once, on one device and with one decay: on a GPU with few kernels. `sum` has the
-  // shape of mean() or is packed (symmetric.h). Which were finite, bool [count].
+  // shape of mean() or is packed (symmetric.h). With a `count`, one element of the sum's type on
+  // its device, the scale is divided by it, and 0 leaves the sum out as if it were finite. Which
+  // were finite, bool [count].
   struct Addition {
     RunningAverage* average;
     at::Tensor sum;
     double scale;
     bool packed = false;
+    at::Tensor count = {};
   };
   static at::Tensor add_all(const std::vector<Addition>& additions);
 
@@ -37,7 +41,7 @@ class RunningAverage {
   void restore(const at::Tensor& mean, const at::Tensor& weight);
 
  private:
-  bool add_on_cpu(const at::Tensor& sum, double scale, bool packed);
+  bool add_on_cpu(const Addition& addition);
 
   double decay_;
   at::Tensor mean_;

@@ -5,11 +5,13 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <ATen/Context.h>
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 
 #include "spdkfac/base/check.h"
 #include "spdkfac/kfac/cuda/shifts_cuda.h"
+#include "spdkfac/kfac/precision.h"
 #include "spdkfac/kfac/shift_assembly.h"
 #include "spdkfac/kfac/symmetric.h"
 
@@ -158,7 +160,10 @@ void add_shift_products(const at::Tensor& input, const ConvGeometry& conv, doubl
   SPDKFAC_CHECK(has_shifts(input, conv) && sum.dim() == 2 && sum.size(0) == dim &&
                     sum.size(1) == dim && sum.stride(1) == 1,
                 "a convolution without shifted products, or a sum of another size");
-  const at::Tensor images = input.to(sum.scalar_type());
+  // Both kinds of products read the same values; with bf16 they are tf32, too.
+  const bool tf32 = input.is_cuda() && at::globalContext().allowTF32CuDNN();
+  const at::Tensor images =
+      rounded_to(tf32 ? Precision::kTf32 : Precision::kFp32, input.to(sum.scalar_type()));
   const at::Tensor shifted = shifted_products(images, conv);
   const std::vector<Edge> edges = edges_of(images, conv);
   const std::vector<at::Tensor> products = products_of_edges(images, conv, edges);

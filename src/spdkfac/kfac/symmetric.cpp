@@ -109,16 +109,17 @@ void add_gram(const at::Tensor& rows, double scale, at::Tensor sum, bool overwri
   SPDKFAC_CHECK(rows.dim() == 2 && sum.dim() == 2 && sum.size(0) == dim && sum.size(1) == dim,
                 fmt::format("add_gram: {} rows into {}", dim, sum.dim() == 2 ? sum.size(0) : -1));
   const std::int64_t block = rows.size(1) < kGramColumns ? dim : gram_block(rows);
-  const bool rounded =
-      rows.is_cuda() && rows.scalar_type() == at::kFloat && PrecisionGuard::rounds_to_bf16();
-  const at::Tensor operand = rounded ? rows.to(at::kBFloat16) : rows;
+  // One product rounds all of it alike; several need not.
+  const bool rounds = PrecisionGuard::rounds_to_bf16() || dim >= 2 * block;
+  const at::Tensor operand = rounds ? PrecisionGuard::rounded(rows) : rows;
+  const bool is_bf16 = operand.scalar_type() == at::kBFloat16;
   for (std::int64_t begin = 0; begin < dim; begin += block) {
     // What is left at the end joins the last block.
     const std::int64_t end = dim - begin < 2 * block ? dim : begin + block;
     at::Tensor part = sum.narrow(0, begin, end - begin).narrow(1, begin, dim - begin);
     const at::Tensor left = operand.narrow(0, begin, end - begin);
     const at::Tensor right = operand.narrow(0, begin, dim - begin).t();
-    if (rounded) {
+    if (is_bf16) {
       const at::Tensor product = at::mm(left, right, at::kFloat);
       if (overwrite) part.zero_();
       part.add_(product, scale);

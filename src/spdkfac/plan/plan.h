@@ -33,7 +33,12 @@ struct Member {
   int layer = 0;
   bool operator==(const Member&) const = default;
 };
+inline bool is_factor(const Member& member) {
+  return member.kind == TensorKind::kFactorA || member.kind == TensorKind::kFactorG;
+}
 
+// Behind its members a message carries the number of examples of each factor, which `elements`
+// leaves out.
 struct Message {
   std::vector<Member> members;  // in the order of the buffer
   std::int64_t elements = 0;

@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/plan/message_planner.h"
 #include "spdkfac/plan/plan.h"
 
 namespace spdkfac {
@@ -179,6 +181,12 @@ void validate_order(const Plan& plan, const std::string& where) {
   bool behind_factors = false;
   for (std::size_t i = 0; i < plan.messages.size(); ++i) {
     const bool only_gradients = carries_only(plan.messages[i], TensorKind::kGradient);
+    const std::vector<Member>& members = plan.messages[i].members;
+    if (!only_gradients && std::any_of(members.begin(), members.end(), [](const Member& member) {
+          return member.kind == TensorKind::kGradient;
+        })) {
+      reject_message(where, i, "in a bulk schedule gradients and factors travel apart");
+    }
     if (behind_factors && only_gradients) {
       reject_message(where, i, "in a bulk schedule gradients leave before factors");
     }
@@ -186,6 +194,31 @@ void validate_order(const Plan& plan, const std::string& where) {
         behind_factors ||
         (!only_gradients && !carries_only(plan.messages[i], TensorKind::kDiagonalMeans));
   }
+}
+
+// They are made from averaged factors, so they leave last, in full steps.
+void validate_means(const Plan& plan, const std::string& where) {
+  std::vector<int> layers;
+  for (std::size_t i = 0; i < plan.messages.size(); ++i) {
+    if (carries_only(plan.messages[i], TensorKind::kDiagonalMeans)) {
+      for (const Member& member : plan.messages[i].members) layers.push_back(member.layer);
+    } else if (!layers.empty()) {
+      reject_message(where, i, "diagonal means leave behind all other tensors");
+    }
+  }
+  std::sort(layers.begin(), layers.end());
+  std::vector<int> needed;
+  if (plan.world > 1 && plan.step == StepKind::kFull) {
+    const auto message = plan::diagonal_means_message(plan.options, plan.placements);
+    if (message) {
+      for (const Member& member : message->members) needed.push_back(member.layer);
+    }
+  }
+  if (layers == needed) return;
+  throw ConfigError(
+      fmt::format("{}: messages: carry the diagonal means of layers {}, the owners of the factors "
+                  "need those of layers {}; make the plan again",
+                  where, layers, needed));
 }
 
 void validate_messages(const Plan& plan, const ModelSpec& model, const std::string& where) {
@@ -254,6 +287,7 @@ void validate_against(const Plan& plan, const ModelSpec& model, const std::strin
   validate_members(plan, where);
   validate_messages(plan, model, where);
   validate_order(plan, where);
+  validate_means(plan, where);
 }
 
 }  // namespace spdkfac

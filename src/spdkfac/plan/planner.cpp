@@ -10,6 +10,23 @@
 #include "spdkfac/plan/message_planner.h"
 
 namespace spdkfac {
+namespace {
+
+void plan_step_messages(Plan& plan, const ModelSpec& model, std::span<const LayerCosts> layers,
+                        const CostModel& costs) {
+  if (plan.world == 1) return;
+  const PlanOptions& options = plan.options;
+  const bool with_factors = options.second_order() && plan.step != StepKind::kGradients;
+  const plan::ComputeStream stream =
+      plan::compute_stream(model, layers, costs, options.factor_schedule, with_factors);
+  plan.messages = plan::plan_messages(model, stream, costs, options, plan.placements);
+  if (plan.step != StepKind::kFull) return;
+  if (auto means = plan::diagonal_means_message(options, plan.placements)) {
+    plan.messages.push_back(std::move(*means));
+  }
+}
+
+}  // namespace
 
 Plan make_plan(const ModelSpec& model, const CostModel& costs, int world,
                const PlanOptions& options, const RefreshIntervals& intervals, StepKind step) {
@@ -22,7 +39,6 @@ Plan make_plan(const ModelSpec& model, const CostModel& costs, int world,
   if (options.second_order()) validate(intervals);
   const CostModel here = costs.for_world(world);
   const std::vector<LayerCosts> layers = layer_costs(model, here);
-  const bool with_factors = options.second_order() && step != StepKind::kGradients;
 
   Plan plan;
   plan.algorithm = options.algorithm;
@@ -34,16 +50,19 @@ Plan make_plan(const ModelSpec& model, const CostModel& costs, int world,
     plan.intervals = intervals;
     plan.placements = plan::place_factors(model, layers, here, options, intervals);
   }
-  if (world > 1) {
-    const plan::ComputeStream stream =
-        plan::compute_stream(model, layers, here, options.factor_schedule, with_factors);
-    plan.messages = plan::plan_messages(model, stream, here, options, plan.placements);
-    if (step == StepKind::kFull) {
-      if (auto means = plan::diagonal_means_message(options, plan.placements)) {
-        plan.messages.push_back(std::move(*means));
-      }
-    }
-  }
+  plan_step_messages(plan, model, layers, here);
+  return plan;
+}
+
+Plan make_plan_between(const Plan& full, const ModelSpec& model, const CostModel& costs,
+                       StepKind step) {
+  const CostModel here = costs.for_world(full.world);
+  Plan plan = full;
+  plan.step = step;
+  plan.messages.clear();
+  plan.predicted_iteration.reset();
+  plan.predicted_breakdown = {};
+  plan_step_messages(plan, model, layer_costs(model, here), here);
   return plan;
 }
 

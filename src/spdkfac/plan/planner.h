@@ -16,4 +16,9 @@ Plan make_plan(const ModelSpec& model, const CostModel& costs, int world,
                const PlanOptions& options, const RefreshIntervals& intervals = {},
                StepKind step = StepKind::kFull);
 
+// The plan of another step of the cycle of `full`: the same owners, since averages and inverses
+// stay where they are; messages fused for these costs.
+Plan make_plan_between(const Plan& full, const ModelSpec& model, const CostModel& costs,
+                       StepKind step);
+
 }  // namespace spdkfac

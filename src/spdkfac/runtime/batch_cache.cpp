@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "spdkfac/kfac/graphed_work.h"
+
 namespace spdkfac::runtime {
 
 kfac::InverseBatch& BatchCache::inverses(const std::vector<FactorId>& ids,
@@ -12,16 +14,8 @@ kfac::InverseBatch& BatchCache::inverses(const std::vector<FactorId>& ids,
     places.push_back(task.factor.const_data_ptr());
     places.push_back(task.inverse->value.const_data_ptr());
   }
-  for (Inverses& known : inverses_) {
-    if (known.ids != ids) continue;
-    if (known.places != places) {
-      known.batch = kfac::InverseBatch(tasks, precision_);
-      known.places = std::move(places);
-    }
-    return known.batch;
-  }
-  inverses_.push_back({ids, std::move(places), kfac::InverseBatch(tasks, precision_)});
-  return inverses_.back().batch;
+  return inverses_.get(ids, std::move(places), kfac::is_recording(tasks.front().factor.device()),
+                       [&] { return kfac::InverseBatch(tasks, precision_); });
 }
 
 kfac::PreconditionBatch& BatchCache::gradients(
@@ -42,7 +36,7 @@ kfac::PreconditionBatch& BatchCache::gradients(
 
 Bytes BatchCache::buffer_bytes() const {
   Bytes bytes;
-  for (const Inverses& known : inverses_) bytes += known.batch.buffer_bytes();
+  inverses_.each([&](const kfac::InverseBatch& batch) { bytes += batch.buffer_bytes(); });
   if (gradients_) bytes += gradients_->batch.buffer_bytes();
   return bytes;
 }

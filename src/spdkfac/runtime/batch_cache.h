@@ -8,11 +8,12 @@
 #include "spdkfac/kfac/inverse_batch.h"
 #include "spdkfac/kfac/precondition_batch.h"
 #include "spdkfac/runtime/factor_id.h"
+#include "spdkfac/runtime/recent_batches.h"
 
 namespace spdkfac::runtime {
 
 // Batches of factors and of gradients that go through a GPU together. Each is made when it is first
-// asked for, and again when its tensors have moved.
+// asked for, and again when its tensors have moved; old ones go when sets of factors change.
 class BatchCache {
  public:
   explicit BatchCache(Precision precision) : precision_(precision) {}
@@ -25,11 +26,6 @@ class BatchCache {
   Bytes buffer_bytes() const;
 
  private:
-  struct Inverses {
-    std::vector<FactorId> ids;
-    std::vector<const void*> places;
-    kfac::InverseBatch batch;
-  };
   struct Gradients {
     std::vector<std::size_t> layers;
     std::vector<const void*> places;
@@ -37,7 +33,7 @@ class BatchCache {
   };
 
   Precision precision_;
-  std::vector<Inverses> inverses_;
+  RecentBatches<kfac::InverseBatch> inverses_;
   std::optional<Gradients> gradients_;
 };
 

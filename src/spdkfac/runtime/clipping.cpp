@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/runtime/clipping.h"
 
+#include <algorithm>
 #include <limits>
+#include <unordered_map>
 
 #include <ATen/ATen.h>
 
+#include "spdkfac/kfac/layer_lengths.h"
 #include "spdkfac/kfac/precondition.h"
 
 namespace spdkfac::runtime {
 namespace {
 
-// Gradients that exist.
+// Tensors that one group of kernels takes, so that what lies between them stays small.
+constexpr std::size_t kTogether = 32;
+
 std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> gradients;
   for (const at::Tensor& parameter : parameters) {
@@ -19,21 +24,122 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) 
   return gradients;
 }
 
+struct Gradients {
+  std::vector<at::Tensor> tensors;
+  std::vector<at::Tensor> buffers;  // of the momentum; undefined where there is none
+  std::vector<std::size_t> layer_of;
+};
+
+Gradients gradients_of(const std::vector<ClippedLayer>& layers, const Momentum& momentum) {
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> buffers;
+  for (const auto& [parameter, buffer] : momentum.buffers) {
+    buffers.emplace(parameter.unsafeGetTensorImpl(), buffer);
+  }
+  Gradients result;
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    for (const at::Tensor& parameter : layers[layer].parameters) {
+      if (!parameter.grad().defined()) continue;
+      result.tensors.push_back(parameter.grad());
+      result.layer_of.push_back(layer);
+      const auto found = buffers.find(parameter.unsafeGetTensorImpl());
+      result.buffers.push_back(found == buffers.end() ? at::Tensor() : found->second);
+    }
+  }
+  return result;
+}
+
+// ⟨b, V⟩ of all layers, [layers]: from the lengths of b + V, b and V.
+at::Tensor products_with_buffers(const Gradients& gradients, const at::Tensor& squares) {
+  const auto layers = static_cast<std::size_t>(squares.size(0));
+  std::vector<at::Tensor> sums;
+  std::vector<at::Tensor> old;
+  for (std::size_t begin = 0; begin < gradients.tensors.size(); begin += kTogether) {
+    const std::size_t end = std::min(begin + kTogether, gradients.tensors.size());
+    std::vector<at::Tensor> tensors;
+    std::vector<at::Tensor> buffers;
+    for (std::size_t i = begin; i < end; ++i) {
+      const at::Tensor& tensor = gradients.tensors[i];
+      tensors.push_back(tensor);
+      const at::Tensor& buffer = gradients.buffers[i];
+      buffers.push_back(buffer.defined() ? buffer.to(tensor.options()) : at::zeros_like(tensor));
+    }
+    for (at::Tensor& one : kfac::lengths_of(buffers)) old.push_back(std::move(one));
+    for (at::Tensor& one : kfac::lengths_of(at::_foreach_add(tensors, buffers))) {
+      sums.push_back(std::move(one));
+    }
+  }
+  const auto by_layer = [&](const std::vector<at::Tensor>& values) {
+    return kfac::squares_by_layer(values, gradients.layer_of, layers, squares.device());
+  };
+  return (by_layer(sums) - by_layer(old) - squares).mul_(0.5);
+}
+
+// min(1, √(κ/inner)/lr) for an optimizer without momentum. With it the update is along ν·taken·V +
+// carried·b, and what b adds to the limited length is its part along V: F·V = ∇W, so ⟨b, FV⟩/⟨V,
+// FV⟩ = ⟨b, ∇W⟩/⟨V, ∇W⟩. Where ∇W is no longer there, ⟨b, ∇W⟩ of a layer is ⟨b, V⟩·⟨V, ∇W⟩/‖V‖²,
+// which is the same for b along V. κ then limits the whole: ν·taken + carried·⟨b, ∇W⟩/inner ≤
+// √(κ/inner)/lr.
+at::Tensor clip_scale(const at::Tensor& inner, const at::Tensor& along, const ClipLimits& limits) {
+  if (limits.kl_clip == 0 || limits.learning_rate == 0) return at::ones_like(inner);
+  if (!along.defined()) return kfac::kl_clip_scale(inner, limits.kl_clip, limits.learning_rate);
+  const at::Tensor limit = (limits.kl_clip / inner).sqrt() / limits.learning_rate;
+  const at::Tensor scale =
+      ((limit - limits.momentum.carried * along / inner) / limits.momentum.taken).clamp(0, 1);
+  return at::where(inner > 0, scale, at::ones_like(inner));
+}
+
 }  // namespace
 
-at::Tensor clip_gradients(const at::Tensor& inner, double kl_clip, double learning_rate,
-                          const std::vector<at::Tensor>& covered,
-                          const std::vector<at::Tensor>& others) {
-  std::vector<at::Tensor> scaled = gradients_of(covered);
-  std::vector<at::Tensor> kept = gradients_of(others);
-  at::Tensor bad = inner.isfinite().logical_not();
+std::vector<ClippedLayer> clipped_layers(const std::vector<TrackedLayer>& layers,
+                                         const std::vector<at::Tensor>& inner) {
+  std::vector<ClippedLayer> clipped;
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    if (!inner[layer].defined()) continue;
+    clipped.push_back({layer, own_parameters(layers[layer]), inner[layer]});
+  }
+  return clipped;
+}
+
+std::vector<at::Tensor> with_unclipped(const std::vector<TrackedLayer>& layers,
+                                       const std::vector<at::Tensor>& inner,
+                                       std::vector<at::Tensor> others) {
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    if (inner[layer].defined()) continue;
+    for (at::Tensor& own : own_parameters(layers[layer])) others.push_back(std::move(own));
+  }
+  return others;
+}
+
+Clipped clip_gradients(const std::vector<ClippedLayer>& layers, const ClipLimits& limits,
+                       const std::vector<at::Tensor>& others) {
+  std::vector<at::Tensor> inners;
+  for (const ClippedLayer& layer : layers) inners.push_back(layer.inner);
+  const at::Tensor inner = at::stack(inners).to(at::kDouble);
+  const Gradients gradients = gradients_of(layers, limits.momentum);
+  const at::Tensor squares = kfac::squares_by_layer(
+      kfac::lengths_of(gradients.tensors), gradients.layer_of, layers.size(), inner.device());
+  const kfac::LayerScales scaled = kfac::scales_of_layers(inner, squares);
+
+  at::Tensor along;
+  if (limits.momentum.carried != 0 && limits.kl_clip != 0) {
+    const at::Tensor products = products_with_buffers(gradients, squares);
+    along = at::where(squares > 0, products * inner.abs() / squares, at::zeros_like(inner)).sum();
+  }
+  const at::Tensor scales = (limits.grafted ? at::ones_like(inner) : scaled.scales) *
+                            clip_scale(scaled.inner, along, limits);
+
+  const std::vector<at::Tensor> kept = gradients_of(others);
+  at::Tensor bad = scaled.inner.isfinite().logical_not();
   if (!kept.empty()) {
     const at::Tensor largest =
         at::stack(at::_foreach_norm(kept, std::numeric_limits<double>::infinity()));
     bad = bad.logical_or(largest.isfinite().all().logical_not());
   }
-  kfac::scale_or_clear(scaled, kept, kfac::kl_clip_scale(inner, kl_clip, learning_rate), bad);
-  return bad;
+  std::vector<at::Tensor> of_tensors;
+  const std::vector<at::Tensor> of_layers = scales.unbind();
+  for (const std::size_t layer : gradients.layer_of) of_tensors.push_back(of_layers[layer]);
+  kfac::scale_or_clear(gradients.tensors, kept, at::stack(of_tensors), bad);
+  return {bad, scaled.raw};
 }
 
 }  // namespace spdkfac::runtime

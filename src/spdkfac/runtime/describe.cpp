@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/runtime/describe.h"
 
+#include <algorithm>
 #include <memory>
 
 #include <ATen/ATen.h>
@@ -82,8 +83,13 @@ ModelSpec describe(const std::string& name, const std::vector<TrackedLayer>& tra
                     "the model into training mode",
                     called, tracked.size()));
   }
-  spec.layers = runtime::specs_of_calls(
-      tracked, observer->calls, runtime::parameters_by_layer(tracked, parameters), "describe");
+  // The examples of the first call are those of all.
+  const runtime::CallLog& calls = observer->calls;
+  const std::int64_t examples =
+      calls.order().empty() ? 1 : calls.uses(calls.order().front()).front().examples;
+  spec.layers =
+      runtime::specs_of_calls(tracked, calls.in_batch(std::max<std::int64_t>(1, examples)),
+                              runtime::parameters_by_layer(tracked, parameters), "describe");
   for (const LayerSpec& layer : spec.layers) spec.parameters += layer.gradient_elements();
   return spec;
 }

@@ -52,6 +52,9 @@ struct Distribution {
   PlanSource plans = {};                                 // of several ranks
   // False: someone else averages the gradients before step(), such as DistributedDataParallel.
   bool send_gradients = true;
+  // True: no message leaves before step() or synchronize(), so that none travels while someone else
+  // sends during the passes. NCCL may stop for ever when two of its groups do that.
+  bool messages_after_passes = false;
   std::string model_name = "model";  // in plans and cluster files
   // After this many steps the plan is made again from the times of layers, measured meanwhile and
   // averaged over the ranks; 0: never.

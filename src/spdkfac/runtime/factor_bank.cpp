@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include <ATen/ATen.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -22,11 +21,6 @@ const char* average_name(FactorSide side) {
 
 Bytes bytes_of(const at::Tensor& tensor) {
   return tensor.defined() ? Bytes(static_cast<std::int64_t>(tensor.nbytes())) : Bytes();
-}
-
-// For inverses and what they are multiplied with.
-Precision solving_precision(const KfacOptions& options) {
-  return options.precision == Precision::kFp32 ? Precision::kFp32 : Precision::kTf32;
 }
 
 // Computes a factor while it lives. The forward pass may be under autocast; factors are not for it
@@ -51,56 +45,60 @@ class FactorScope {
 FactorBank::FactorBank(const std::vector<TrackedLayer>& layers, const KfacOptions& options,
                        Incidents& incidents, StepRecorder& recorder)
     : options_(options),
+      solving_(options.precision == Precision::kFp32 ? Precision::kFp32 : Precision::kTf32),
       incidents_(incidents),
       recorder_(recorder),
-      batches_(solving_precision(options)) {
+      batches_(solving_),
+      passes_(options) {
   states_.reserve(layers.size());
   for (const TrackedLayer& layer : layers) states_.emplace_back(layer, options);
 }
 
-std::int64_t FactorBank::on_call(std::size_t layer, const kfac::LayerUse& use,
-                                 const at::Tensor& input, const at::Tensor& output, bool defer) {
-  LayerState& state = states_[layer];
-  if (defer) return state.add_call(use, input, output, defer);
-  const FactorScope scope(recorder_, state, {layer, FactorSide::kA}, options_);
-  return state.add_call(use, input, output, defer);
-}
-
-void FactorBank::on_gradient(std::size_t layer, const kfac::LayerUse& use,
-                             const at::Tensor& gradient, std::int64_t pass, bool defer) {
-  LayerState& state = states_[layer];
-  if (defer) return state.add_gradient(use, gradient, pass, defer);
-  const FactorScope scope(recorder_, state, {layer, FactorSide::kG}, options_);
-  state.add_gradient(use, gradient, pass, defer);
+void FactorBank::add(FactorId id, const LayerState::Call& call, bool defer) {
+  LayerState& state = states_[id.layer];
+  if (defer) return state.defer(id.side, call);
+  if (passes_.decided()) add_deferred(id);
+  const FactorScope scope(recorder_, state, id, options_);
+  if (passes_.decided()) return state.add(id.side, call, passes_);
+  // This scale does not depend on the examples, so no input needs to be held.
+  const bool at_once = id.side == FactorSide::kA && options_.convention == Convention::kKfc;
+  if (at_once) state.add_products(id.side, call, 1);
+  state.defer(id.side, {call.use, call.pass, at_once ? at::Tensor() : call.tensor, call.constant});
 }
 
 void FactorBank::add_deferred(FactorId id) {
   LayerState& state = states_[id.layer];
   if (!state.has_deferred(id.side)) return;
   const FactorScope scope(recorder_, state, id, options_);
-  state.add_deferred(id.side);
+  state.add_deferred(id.side, passes_);
 }
 
 void FactorBank::clear() {
   for (LayerState& state : states_) state.clear();
+  passes_.clear();
 }
 
 double FactorBank::scale_of(FactorId id) const {
-  return kfac::example_scale(options_.convention, id.side,
-                             states_[id.layer].factor(id.side).examples);
+  return kfac::example_scale(
+      options_.convention, id.side,
+      {states_[id.layer].factor(id.side).examples, passes_.terms(), options_.loss_reduction});
 }
 
 void FactorBank::pack(const std::vector<Packed>& factors, bool timed) {
+  if (factors.empty()) return;
+  if (!one_.defined()) one_ = at::ones({1, 1}, factors.front().count.options());
   std::vector<kfac::Triangle> triangles;
   for (const Packed& one : factors) {
-    if (!states_[one.id.layer].ready() || !factor(one.id).summed) {
-      at::Tensor(one.triangles).fill_(std::numeric_limits<double>::quiet_NaN());
+    const bool captured = states_[one.id.layer].ready() && factor(one.id).summed;
+    const double examples = captured ? static_cast<double>(factor(one.id).examples) : 0;
+    if (examples > 0) {
+      triangles.push_back({factor(one.id).sum, one.triangles, scale_of(one.id) * examples});
     } else {
-      triangles.push_back({factor(one.id).sum, one.triangles, scale_of(one.id)});
+      at::Tensor(one.triangles).zero_();
     }
+    triangles.push_back({one_, one.count, examples});
   }
-  if (triangles.empty()) return;
-  const StepSpan span(recorder_, StepPart::kPack, triangles.front().packed.device(), "pack",
+  const StepSpan span(recorder_, StepPart::kPack, one_.device(), "pack",
                       name(factors.front().id.layer),
                       timed ? std::optional(factors.back().id) : std::nullopt);
   kfac::pack_upper(triangles);
@@ -114,14 +112,18 @@ void FactorBank::average(const std::vector<FactorId>& ids) {
   add_to_averages(ids, additions);
 }
 
-void FactorBank::average_packed(const std::vector<Packed>& factors, int world) {
+void FactorBank::average_packed(const std::vector<Packed>& factors) {
+  if (factors.empty()) return;
   std::vector<FactorId> ids;
+  std::vector<at::Tensor> counts;
   std::vector<kfac::RunningAverage::Addition> additions;
   for (const Packed& one : factors) {
     ids.push_back(one.id);
-    additions.push_back({&*factor(one.id).average, one.triangles, 1.0 / world, /*packed=*/true});
+    counts.push_back(one.count);
+    additions.push_back({&*factor(one.id).average, one.triangles, 1, /*packed=*/true, one.count});
   }
   add_to_averages(ids, additions);
+  incidents_.absent(described(ids), at::cat(counts).eq(0));
 }
 
 // On a GPU all at once.
@@ -261,84 +263,6 @@ std::vector<StepEvent::Share> FactorBank::shares_by_arithmetic(
   }
   for (StepEvent::Share& one : shares) one.part /= all;
   return shares;
-}
-
-at::Tensor FactorBank::precondition(std::size_t index) {
-  const LayerState& state = states_[index];
-  const TrackedLayer& layer = state.layer();
-  const StepSpan span(recorder_, StepPart::kPrecondition, layer.weight.device(), "precondition",
-                      layer.name, FactorId{index, FactorSide::kA});
-  const at::Tensor weight = layer.weight.grad();
-  const at::Tensor bias = layer.bias.defined() ? layer.bias.grad() : at::Tensor();
-  const at::Tensor& inverse_a = state.factor(FactorSide::kA).inverse->value;
-  const at::Tensor& inverse_g = state.factor(FactorSide::kG).inverse->value;
-  const std::array<std::int64_t, 3> shape = {inverse_a.size(0), inverse_g.size(1),
-                                             inverse_a.size(1)};
-  auto [joined, product, result] = scratch(shape, inverse_a.options());
-  if (!layer.bias.defined() && weight.is_contiguous() && weight.dtype() == joined.dtype()) {
-    joined = weight.view(shape);  // it serves as it is
-  } else {
-    if (layer.bias.defined() && !bias.defined()) joined.zero_();  // a frozen bias
-    kfac::join_gradient(weight, bias, joined);
-  }
-  const PrecisionGuard precise(solving_precision(options_), weight.device());
-  kfac::precondition(joined, inverse_a, inverse_g, product, result);
-  const at::Tensor inner = at::dot(joined.view({-1}), result.view({-1}));
-  kfac::split_gradient(result, weight, bias);
-  return inner;
-}
-
-std::vector<at::Tensor> FactorBank::precondition_all(const std::vector<std::size_t>& layers) {
-  const bool together =
-      !layers.empty() && std::all_of(layers.begin(), layers.end(),
-                                     [&](std::size_t one) { return goes_together(one); });
-  if (together) return {precondition_together(layers)};
-  std::vector<at::Tensor> inner;
-  for (const std::size_t layer : layers) inner.push_back(precondition(layer));
-  return inner;
-}
-
-at::Tensor FactorBank::precondition_together(const std::vector<std::size_t>& layers) {
-  const StepSpan span(recorder_, StepPart::kPrecondition,
-                      states_[layers.front()].layer().weight.device(), "precondition");
-  std::vector<kfac::PreconditionBatch::Gradients> gradients;
-  std::vector<kfac::PreconditionBatch::Task> tasks;
-  for (const std::size_t index : layers) {
-    const LayerState& state = states_[index];
-    const TrackedLayer& layer = state.layer();
-    gradients.push_back(
-        {layer.weight.grad(), layer.bias.defined() ? layer.bias.grad() : at::Tensor()});
-    tasks.push_back(
-        {state.factor(FactorSide::kA).inverse->value, state.factor(FactorSide::kG).inverse->value});
-  }
-  return batches_.gradients(layers, tasks).run(gradients);
-}
-
-bool FactorBank::goes_together(std::size_t index) const {
-  const LayerState& state = states_[index];
-  const TrackedLayer& layer = state.layer();
-  const at::ScalarType type = state.factor(FactorSide::kA).inverse->value.scalar_type();
-  const auto fits = [&](const at::Tensor& gradient) {
-    return kfac::PreconditionBatch::takes(gradient, type);
-  };
-  return fits(layer.weight.grad()) &&
-         (!layer.bias.defined() || !layer.bias.grad().defined() || fits(layer.bias.grad()));
-}
-
-// Three matrices of the shape, in the type of the factors.
-std::array<at::Tensor, 3> FactorBank::scratch(at::IntArrayRef shape,
-                                              const at::TensorOptions& options) {
-  const std::int64_t size = c10::multiply_integers(shape);
-  std::array<at::Tensor, 3> result;
-  for (std::size_t index = 0; index < 3; ++index) {
-    at::Tensor& memory = scratch_[index];
-    if (!memory.defined() || memory.numel() < size || memory.dtype() != options.dtype() ||
-        memory.device() != options.device()) {
-      memory = at::empty({size}, options);
-    }
-    result[index] = memory.narrow(0, 0, size).view(shape);
-  }
-  return result;
 }
 
 KfacMemory FactorBank::memory() const {

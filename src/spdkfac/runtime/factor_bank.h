@@ -28,26 +28,27 @@ class FactorBank {
   const LayerState& state(std::size_t layer) const { return states_[layer]; }
   const std::string& name(std::size_t layer) const { return states_[layer].layer().name; }
 
-  // A call of a layer, and the gradient of its output, become part of this batch's factors: at
-  // once, or in add_deferred(). on_call returns the pass, for on_gradient.
-  std::int64_t on_call(std::size_t layer, const kfac::LayerUse& use, const at::Tensor& input,
-                       const at::Tensor& output, bool defer);
-  void on_gradient(std::size_t layer, const kfac::LayerUse& use, const at::Tensor& gradient,
-                   std::int64_t pass, bool defer);
+  Passes& passes() { return passes_; }
+  const Passes& passes() const { return passes_; }
+  // The input of a call in a pass, or the gradient of its output, becomes part of this batch's
+  // factor: at once, or, with `defer` and while examples are not known, in add_deferred().
+  void add(FactorId id, const LayerState::Call& call, bool defer);
   void add_deferred(FactorId id);
   void clear();
 
   struct Packed {
     FactorId id;
     at::Tensor triangles;
+    at::Tensor count;  // one element
   };
-  // This batch's factors as packed triangles, those of a message at once; NaN where one was not
-  // captured, so that no rank takes it in. `timed`: packing is a part of factor times, and counts
-  // as that of the last factor.
+  // This batch's factors times their examples as packed triangles, and these examples, those of a
+  // message at once; zeros where one was not captured. `timed`: packing is a part of factor times,
+  // and counts as that of the last factor.
   void pack(const std::vector<Packed>& factors, bool timed);
-  // Averages in this batch's factors, or the sum of those of `world` ranks.
+  // Averages in this batch's factors, or what the sums over ranks of all that pack() wrote are. A
+  // factor without examples on any rank is left out.
   void average(const std::vector<FactorId>& ids);
-  void average_packed(const std::vector<Packed>& factors, int world);
+  void average_packed(const std::vector<Packed>& factors);
 
   using DampingPair = std::pair<at::Tensor, at::Tensor>;
   // What the diagonals of both factors get, [groups] each; of many layers at once, because one by
@@ -64,10 +65,14 @@ class FactorBank {
   // Both factors of all these layers, side by side where the device can.
   void invert_all(const std::vector<std::size_t>& layers);
 
-  // Replaces the gradients of a layer and returns ⟨V, ∇W⟩, 0-d; or those of several layers and
-  // returns such values whose sum counts.
+  // Replaces the gradients of a layer, or of several, and returns what clipping needs of each
+  // (kfac::inner_product). Without inverses a layer keeps its gradients. With grafting their
+  // lengths are those of the grafted method.
   at::Tensor precondition(std::size_t layer);
   std::vector<at::Tensor> precondition_all(const std::vector<std::size_t>& layers);
+
+  // The same of a layer that has no inverses on this rank.
+  at::Tensor without_inverses(std::size_t layer);
 
   KfacMemory memory() const;
 
@@ -84,15 +89,27 @@ class FactorBank {
   void invert_together(const std::vector<FactorId>& ids, const at::Tensor& dampings);
   std::vector<StepEvent::Share> shares_by_arithmetic(const std::vector<FactorId>& ids) const;
   at::Tensor precondition_together(const std::vector<std::size_t>& layers);
+  at::Tensor precondition_one(std::size_t layer);
+  std::vector<at::Tensor> precondition_plainly(const std::vector<std::size_t>& layers);
+  at::Tensor squared_gradient(std::size_t layer) const;  // ‖∇W‖², 0-d in double precision
+  // Calls `plainly`, which preconditions these layers; with grafting the grafted method goes before
+  // it, and gives the lengths behind it.
+  template <class Plainly>
+  std::vector<at::Tensor> with_lengths(const std::vector<std::size_t>& layers, Plainly plainly);
+  std::vector<kfac::GraftedLayer> grafted(const std::vector<std::size_t>& layers);
+  at::Tensor graft_lengths(const std::vector<kfac::GraftedLayer>& layers) const;
   bool goes_together(std::size_t layer) const;
   std::array<at::Tensor, 3> scratch(at::IntArrayRef shape, const at::TensorOptions& options);
 
   const KfacOptions& options_;
+  const Precision solving_;  // of inverses and what they are multiplied with
   Incidents& incidents_;
   StepRecorder& recorder_;
   std::vector<LayerState> states_;
   std::array<at::Tensor, 3> scratch_;  // that all layers share, one after the other
   BatchCache batches_;
+  Passes passes_;
+  at::Tensor one_;  // 1 x 1, of which counts are multiples
 };
 
 }  // namespace spdkfac::runtime

@@ -33,8 +33,9 @@ class GraphSteps::Impl {
   void run() {
     if (!on_gpu_) return step_();
     called_ = false;
-    steps_->run(kfac_.variant());
-    if (!called_) kfac_.count_replayed_step();
+    const int variant = kfac_.variant();
+    steps_->run(variant);
+    if (!called_) kfac_.count_replayed_step(variant);
   }
 
   void forget() {

@@ -9,8 +9,9 @@
 namespace spdkfac {
 
 // Training steps of one process as CUDA graphs: the host launches one graph instead of thousands of
-// kernels. Each kind of step (with new factors or without, with new inverses or without) runs as it
-// is when it comes first, is recorded when it comes again, and replayed from then on.
+// kernels. Each kind of step (with new factors or without, with new inverses of these layers or
+// those or without) runs as it is when it comes first, is recorded when it comes again, and
+// replayed from then on.
 //   GraphSteps steps(kfac, [&] {
 //     optimizer.zero_grad();  loss(model(images)).backward();  kfac.step(rate);  optimizer.step();
 //   });

@@ -17,8 +17,10 @@ namespace spdkfac::runtime {
 
 enum class IncidentKind {
   kFactorNotFinite,    // left out of the running average
-  kInverseFailed,      // a factorisation, to be tried with more damping
+  kFactorAbsent,       // no rank has called the layer
+  kInverseFailed,      // it needed more damping
   kInverseKept,        // the previous inverse stays
+  kLayerScaled,        // without inverses, its gradient was scaled like those of other layers
   kGradientNotFinite,  // all gradients were set to zero
 };
 

@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace spdkfac::runtime {
 
@@ -14,13 +15,17 @@ Incidents::Incidents(const std::vector<TrackedLayer>& layers, const KfacOptions&
       damping_(options.damping),
       logger_(std::move(logger)),
       place_(std::move(place)),
-      not_captured_logged_(layers.size(), false) {
+      not_captured_known_(layers.size(), false) {
   for (const TrackedLayer& layer : layers) names_.push_back(layer.name);
 }
 
 void Incidents::averaged(const std::vector<Factor>& factors, const at::Tensor& finite) {
   counters_.factor_updates += static_cast<std::int64_t>(factors.size());
   note(IncidentKind::kFactorNotFinite, factors, finite.logical_not());
+}
+
+void Incidents::absent(const std::vector<Factor>& factors, const at::Tensor& flags) {
+  note(IncidentKind::kFactorAbsent, factors, flags);
 }
 
 void Incidents::inverted(const std::vector<Factor>& factors, const at::Tensor& failures,
@@ -40,12 +45,25 @@ void Incidents::gradients(const at::Tensor& bad) {
 
 void Incidents::not_captured(std::size_t layer) {
   ++counters_.layers_without_factors;
-  if (!logger_ || not_captured_logged_[layer]) return;
-  not_captured_logged_[layer] = true;
-  logger_->warn(
-      "kfac: layer {} has a gradient, but no call of it was seen; its last inverses are used, if "
-      "there are any (did the forward pass run on another thread or in evaluation mode?)",
-      names_[layer]);
+  if (not_captured_known_[layer]) return;
+  not_captured_known_[layer] = true;
+  not_captured_new_.push_back(names_[layer]);
+}
+
+void Incidents::scaled(const std::vector<ClippedLayer>& layers, const at::Tensor& raw) {
+  std::vector<Factor> of_element;
+  for (const ClippedLayer& one : layers) of_element.push_back({{one.layer, FactorSide::kA}});
+  note(IncidentKind::kLayerScaled, std::move(of_element), raw);
+}
+
+void Incidents::end_step() {
+  take(log_.end_step());
+  write_lines();
+}
+
+void Incidents::finish() {
+  take(log_.finish());
+  write_lines();
 }
 
 void Incidents::note(IncidentKind kind, std::vector<Factor> factors, const at::Tensor& flag) {
@@ -54,10 +72,34 @@ void Incidents::note(IncidentKind kind, std::vector<Factor> factors, const at::T
 
 void Incidents::take(const std::vector<Incident>& incidents) {
   for (const Incident& incident : incidents) {
-    count(incident.note->kind, incident.times);
-    if (!logger_ || !logged_.emplace(incident.note->kind, subject_of(incident)).second) continue;
-    logger_->warn("kfac: {}; further occurrences are only counted", text_of(incident));
+    const IncidentKind kind = incident.note->kind;
+    count(kind, incident.times);
+    if (kind == IncidentKind::kFactorAbsent) continue;
+    // Of layers that are not seen another line says so.
+    if (kind == IncidentKind::kLayerScaled &&
+        not_captured_known_[incident.note->factors[incident.index].id.layer]) {
+      continue;
+    }
+    const std::string subject = subject_of(incident);
+    if (known_.emplace(kind, subject).second) new_[{kind, incident.note->step}].push_back(subject);
   }
+}
+
+void Incidents::write_lines() {
+  const auto lines = std::exchange(new_, {});
+  const std::vector<std::string> not_captured = std::exchange(not_captured_new_, {});
+  if (!logger_) return;
+  for (const auto& [what, subjects] : lines) {
+    logger_->warn("kfac: {}; further occurrences are only counted",
+                  text_of(what.first, what.second, fmt::format("{}", fmt::join(subjects, ", "))));
+  }
+  if (not_captured.empty()) return;
+  logger_->warn(
+      "kfac: layers with a gradient of which no call was seen: {}; their last inverses are used, "
+      "or, without any, their gradients scaled like those of other layers (did the forward pass "
+      "run on another thread, in evaluation mode, or with "
+      "weights computed from the parameters?)",
+      fmt::join(not_captured, ", "));
 }
 
 void Incidents::count(IncidentKind kind, std::int64_t times) {
@@ -66,11 +108,17 @@ void Incidents::count(IncidentKind kind, std::int64_t times) {
       counters_.nonfinite_factors += times;
       counters_.factor_updates -= times;
       return;
+    case IncidentKind::kFactorAbsent:
+      counters_.factor_updates -= times;
+      return;
     case IncidentKind::kInverseFailed:
       counters_.inverse_retries += times;
       return;
     case IncidentKind::kInverseKept:
       counters_.inverses_kept += times;
+      return;
+    case IncidentKind::kLayerScaled:
+      counters_.layers_scaled += times;
       return;
     case IncidentKind::kGradientNotFinite:
       counters_.nonfinite_gradients += times;
@@ -79,34 +127,44 @@ void Incidents::count(IncidentKind kind, std::int64_t times) {
 }
 
 std::string Incidents::subject_of(const Incident& incident) const {
-  if (incident.note->factors.empty()) return "a gradient";
+  if (incident.note->factors.empty()) return "all layers";
   const Factor& factor = incident.note->factors[incident.index];
-  return fmt::format("factor {} of layer {} (dimension {})",
-                     factor.id.side == FactorSide::kA ? "A" : "G", names_[factor.id.layer],
+  const std::string& name = names_[factor.id.layer];
+  if (incident.note->kind == IncidentKind::kLayerScaled) return name;
+  return fmt::format("{} of {} (dimension {})", factor.id.side == FactorSide::kA ? "A" : "G", name,
                      factor.dim);
 }
 
-std::string Incidents::text_of(const Incident& incident) const {
-  const std::string subject = subject_of(incident);
-  const std::int64_t step = incident.note->step;
-  switch (incident.note->kind) {
+std::string Incidents::text_of(IncidentKind kind, std::int64_t step,
+                               const std::string& subjects) const {
+  switch (kind) {
     case IncidentKind::kFactorNotFinite:
-      return fmt::format("{} has a NaN or an infinity and was left out at step {}{}", subject, step,
-                         place_);
+      return fmt::format("factors with a NaN or an infinity were left out at step {}{}: {}", step,
+                         place_, subjects);
+    case IncidentKind::kFactorAbsent:
+      return fmt::format("factors without examples at step {}{}: {}", step, place_, subjects);
     case IncidentKind::kInverseFailed:
       return fmt::format(
-          "{} could not be inverted with {} damping {} at step {}{} and is tried with ten times as "
-          "much",
-          subject, damping_names()[static_cast<std::size_t>(damping_mode_)], damping_, step,
-          place_);
+          "factors not positive definite with {} damping {} at step {}{} were damped more: {}",
+          damping_names()[static_cast<std::size_t>(damping_mode_)], damping_, step, place_,
+          subjects);
     case IncidentKind::kInverseKept:
-      return fmt::format("{} keeps its previous inverse at step {}{}", subject, step, place_);
+      return fmt::format(
+          "averages with a NaN or an infinity keep their previous inverse at step "
+          "{}{}: {}",
+          step, place_, subjects);
+    case IncidentKind::kLayerScaled:
+      return fmt::format(
+          "layers without inverses at step {}{} took their gradient, scaled like those of other "
+          "layers: {}",
+          step, place_, subjects);
     case IncidentKind::kGradientNotFinite:
       return fmt::format(
-          "{} has a NaN or an infinity at step {}; all gradients were set to zero for this step",
-          subject, step);
+          "a gradient has a NaN or an infinity at step {}; all gradients were set to zero for this "
+          "step",
+          step);
   }
-  return subject;
+  return subjects;
 }
 
 }  // namespace spdkfac::runtime

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include <spdlog/logger.h>
 
+#include "spdkfac/runtime/clipping.h"
 #include "spdkfac/runtime/incident_log.h"
 #include "spdkfac/runtime/kfac_counters.h"
 #include "spdkfac/runtime/kfac_options.h"
@@ -17,7 +19,8 @@
 
 namespace spdkfac::runtime {
 
-// Counts what K-FAC does on this rank and logs what goes wrong, each kind once per factor.
+// Counts what K-FAC does on this rank and logs what goes wrong: at the end of a step one line for
+// each kind, with all layers of which it has not been said before.
 class Incidents {
  public:
   // `place` ends the lines of the log: " on rank 3", or nothing. No logger: no lines.
@@ -27,29 +30,33 @@ class Incidents {
   using Factor = IncidentNote::Factor;
   // `finite` has an element for each factor; those that are not were left out.
   void averaged(const std::vector<Factor>& factors, const at::Tensor& finite);
+  // Likewise those of `averaged` that no rank had: nothing is wrong, but they were not averaged in.
+  void absent(const std::vector<Factor>& factors, const at::Tensor& flags);
   // `failures` and `kept` have an element for each group of each factor.
   void inverted(const std::vector<Factor>& factors, const at::Tensor& failures,
                 const at::Tensor& kept);
   // The layer has a gradient, but no call of it was seen.
   void not_captured(std::size_t layer);
+  // `raw` has an element for each of these layers: its gradient was scaled, for lack of inverses.
+  void scaled(const std::vector<ClippedLayer>& layers, const at::Tensor& raw);
   // `bad`, 0-d: the gradients of this step were not finite and set to zero.
   void gradients(const at::Tensor& bad);
 
   // Sends off what was noted in the step.
-  void end_step() { take(log_.end_step()); }
+  void end_step();
   // Waits until everything has been counted.
-  void finish() { take(log_.finish()); }
+  void finish();
   KfacCounters& counters() { return counters_; }
   const KfacCounters& counters() const { return counters_; }
 
  private:
   void note(IncidentKind kind, std::vector<Factor> factors, const at::Tensor& flag);
-  // Counts and logs.
+  // Counts, and keeps for the log what is new.
   void take(const std::vector<Incident>& incidents);
   void count(IncidentKind kind, std::int64_t times);
-  // What the line is about; each kind of line is written once per subject.
   std::string subject_of(const Incident& incident) const;
-  std::string text_of(const Incident& incident) const;
+  void write_lines();
+  std::string text_of(IncidentKind kind, std::int64_t step, const std::string& subjects) const;
 
   std::vector<std::string> names_;  // of the layers
   const Damping damping_mode_;
@@ -58,8 +65,10 @@ class Incidents {
   const std::string place_;
   KfacCounters counters_;
   IncidentLog log_;
-  std::set<std::pair<IncidentKind, std::string>> logged_;
-  std::vector<bool> not_captured_logged_;
+  std::set<std::pair<IncidentKind, std::string>> known_;
+  std::map<std::pair<IncidentKind, std::int64_t>, std::vector<std::string>> new_;  // by step
+  std::vector<bool> not_captured_known_;
+  std::vector<std::string> not_captured_new_;
 };
 
 }  // namespace spdkfac::runtime

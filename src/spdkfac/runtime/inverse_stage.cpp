@@ -137,7 +137,7 @@ void InverseStage::fill(const PlannedStep& step, std::size_t broadcast,
     return;
   }
   for (const Part& part : parts_of(step, broadcast)) {
-    inner[part.layer] = bank_.precondition(part.layer).to(at::kDouble);
+    inner[part.layer] = bank_.precondition(part.layer);
     gradients_.write(part.layer, part.gradients);
     write_inner(inner[part.layer], part.inner);
   }

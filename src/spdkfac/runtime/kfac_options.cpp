@@ -17,6 +17,15 @@ void require(bool holds, const char* field, const Value& value, const char* rang
 
 }  // namespace
 
+ExampleCounter number_of_examples(std::int64_t number) {
+  require(number >= 1, "examples", number, "a number of at least 1");
+  return [number](const at::Tensor&, std::int64_t) { return number; };
+}
+
+ExampleCounter tokens_as_examples() {
+  return [](const at::Tensor&, std::int64_t rows) { return rows; };
+}
+
 void validate(const KfacOptions& options) {
   require(std::isfinite(options.damping) && options.damping >= 0, "damping", options.damping,
           "a finite number of at least 0, such as 0.01");
@@ -24,6 +33,14 @@ void validate(const KfacOptions& options) {
           options.running_average, "a number from 0 to below 1, such as 0.95");
   require(std::isfinite(options.kl_clip) && options.kl_clip >= 0, "kl_clip", options.kl_clip,
           "a finite number of at least 0 (0: off), such as 0.001");
+  if (options.graft != Graft::kNone) {
+    require(options.kl_clip == 0, "kl_clip", options.kl_clip,
+            "0, or graft=none: grafting sets the length of updates");
+    const auto [beta1, beta2, epsilon] = options.graft_adam;
+    require(beta1 >= 0 && beta1 < 1, "graft_beta1", beta1, "a number from 0 to below 1");
+    require(beta2 >= 0 && beta2 < 1, "graft_beta2", beta2, "a number from 0 to below 1");
+    require(std::isfinite(epsilon) && epsilon > 0, "graft_epsilon", epsilon, "a number above 0");
+  }
   if (options.learning_rate) {
     require(std::isfinite(*options.learning_rate) && *options.learning_rate >= 0, "learning_rate",
             *options.learning_rate, "a finite number of at least 0");
@@ -37,13 +54,19 @@ void validate(const KfacOptions& options) {
 }
 
 std::string digest(const KfacOptions& options) {
+  const auto name = [](const std::vector<std::string>& names, auto value) {
+    return names[static_cast<std::size_t>(value)];
+  };
+  const auto [beta1, beta2, epsilon] = options.graft_adam;
   return fmt::format(
-      "damping={} damping_mode={} running_average={} identity_start={} convention={} kl_clip={} "
-      "factor_interval={} inverse_interval={}",
-      options.damping, damping_names()[static_cast<std::size_t>(options.damping_mode)],
-      options.running_average, options.identity_start,
-      convention_names()[static_cast<std::size_t>(options.convention)], options.kl_clip,
-      options.factor_interval, options.inverse_interval);
+      "damping={} damping_mode={} running_average={} identity_start={} convention={} "
+      "loss_reduction={} kl_clip={} graft={} graft_beta1={} graft_beta2={} graft_epsilon={} "
+      "factor_interval={} inverse_interval={} growing_intervals={}",
+      options.damping, name(damping_names(), options.damping_mode), options.running_average,
+      options.identity_start, name(convention_names(), options.convention),
+      name(loss_reduction_names(), options.loss_reduction), options.kl_clip,
+      name(graft_names(), options.graft), beta1, beta2, epsilon, options.factor_interval,
+      options.inverse_interval, options.growing_intervals);
 }
 
 }  // namespace spdkfac

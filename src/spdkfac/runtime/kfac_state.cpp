@@ -1,78 +1,80 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/runtime/kfac_state.h"
 
-#include <c10/core/GradMode.h>
+#include <utility>
+
+#include <ATen/ATen.h>
 #include <fmt/format.h>
-#include <torch/serialize/input-archive.h>
-#include <torch/serialize/output-archive.h>
 
-#include "spdkfac/base/error.h"
+#include "spdkfac/runtime/counters_json.h"
+#include "spdkfac/runtime/state_parts.h"
 
-namespace spdkfac::runtime {
+namespace spdkfac {
 namespace {
 
-constexpr const char* kStateFormat = "spdkfac.kfac-state/1";
+constexpr const char* kKfacStateFormat = "spdkfac.kfac-state/2";
 
 }  // namespace
 
-void save_state(torch::serialize::OutputArchive& archive, const FactorBank& bank,
-                const KfacCounters& counters, const KfacOptions& options) {
-  archive.write("format", c10::IValue(std::string(kStateFormat)));
-  archive.write("options", c10::IValue(digest(options)));
-  archive.write("layers", c10::IValue(static_cast<std::int64_t>(bank.size())));
-  const std::vector<std::int64_t> values = {counters.steps,
-                                            counters.factor_updates,
-                                            counters.inverse_updates,
-                                            counters.nonfinite_factors,
-                                            counters.inverse_retries,
-                                            counters.inverses_kept,
-                                            counters.nonfinite_gradients,
-                                            counters.layers_without_factors};
-  archive.write("counters", c10::IValue(values));
-  for (std::size_t index = 0; index < bank.size(); ++index) {
-    torch::serialize::OutputArchive layer(archive.compilation_unit());
-    layer.write("name", c10::IValue(bank.state(index).layer().name));
-    bank.state(index).save(layer);
-    archive.write(fmt::format("layer_{}", index), layer);
+KfacStateStream::KfacStateStream(std::string options, const KfacCounters& counters,
+                                 std::vector<TensorSpec> tensors, Read read)
+    : options_(std::move(options)),
+      counters_(counters),
+      tensors_(std::move(tensors)),
+      read_(std::move(read)) {}
+
+KfacState KfacStateStream::read_all() {
+  KfacState state{options_, counters_, {}};
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    const at::Tensor tensor = read(i);
+    if (tensor.defined()) state.tensors[tensors_[i].name] = tensor;
   }
+  return state;
 }
 
-KfacCounters load_state(torch::serialize::InputArchive& archive, FactorBank& bank,
-                        const KfacOptions& options) {
-  const c10::NoGradGuard no_grad;
-  c10::IValue value;
-  if (!archive.try_read("format", value) || value.toStringRef() != kStateFormat) {
-    throw ConfigError(fmt::format("kfac state: expected format {}; load a state that save() wrote",
-                                  kStateFormat));
+void write_kfac_state(const std::filesystem::path& path, const KfacState& state) {
+  TensorHeader header;
+  header.metadata = {{"format", kKfacStateFormat},
+                     {"options", state.options},
+                     {"counters", runtime::counters_json(state.counters).dump()}};
+  for (const auto& [name, tensor] : state.tensors) {
+    header.tensors.push_back(runtime::spec_of(name, tensor));
   }
-  archive.read("options", value);
-  if (value.toStringRef() != digest(options)) {
-    throw ConfigError(fmt::format(
-        "kfac state: made with other options (state: {}; here: {}); use the same options",
-        value.toStringRef(), digest(options)));
+  aligned_order(header.tensors);
+  TensorFileWriter writer(path, header);
+  for (const TensorSpec& spec : header.tensors) {
+    const at::Tensor tensor = state.tensors.at(spec.name).to(at::kCPU).contiguous();
+    writer.append(tensor.const_data_ptr(), tensor.nbytes());
   }
-  archive.read("layers", value);
-  if (value.toInt() != static_cast<std::int64_t>(bank.size())) {
-    throw ConfigError(
-        fmt::format("kfac state: has {} layers, but the model has {}; load a state of this model",
-                    value.toInt(), bank.size()));
-  }
-  for (std::size_t index = 0; index < bank.size(); ++index) {
-    torch::serialize::InputArchive layer;
-    archive.read(fmt::format("layer_{}", index), layer);
-    layer.read("name", value);
-    if (value.toStringRef() != bank.state(index).layer().name) {
-      throw ConfigError(
-          fmt::format("kfac state: layer {} is {}, but {} in the model; load a state of this model",
-                      index, value.toStringRef(), bank.state(index).layer().name));
+  writer.finish();
+}
+
+KfacState read_kfac_state(const std::filesystem::path& path) {
+  const TensorFileReader reader(path);
+  const auto text = [&](const char* key) {
+    const auto found = reader.header().metadata.find(key);
+    if (found == reader.header().metadata.end()) {
+      throw ConfigError(fmt::format("{}: has no {}; read a file that write_kfac_state() wrote",
+                                    reader.where(), key));
     }
-    bank.state(index).load(layer);
+    return found->second;
+  };
+  if (text("format") != kKfacStateFormat) {
+    throw ConfigError(
+        fmt::format("{}: its format is {}, not {}; read a file that "
+                    "write_kfac_state() wrote",
+                    reader.where(), text("format"), kKfacStateFormat));
   }
-  archive.read("counters", value);
-  const std::vector<std::int64_t> values = value.toIntVector();
-  if (values.size() != 8)
-    throw ConfigError("kfac state: the counters are missing; load a state that save() wrote");
-  return {values[0], values[1], values[2], values[3], values[4], values[5], values[6], values[7]};
+  KfacState state;
+  state.options = text("options");
+  state.counters = runtime::parse_counters(text("counters"), reader.where() + ": counters");
+  for (std::size_t i = 0; i < reader.header().tensors.size(); ++i) {
+    const TensorSpec& spec = reader.header().tensors[i];
+    const at::Tensor tensor = at::empty(spec.shape, runtime::dtype_of(spec.dtype));
+    reader.read(i, tensor.mutable_data_ptr());
+    state.tensors[spec.name] = tensor;
+  }
+  return state;
 }
 
-}  // namespace spdkfac::runtime
+}  // namespace spdkfac

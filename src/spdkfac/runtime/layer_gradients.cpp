@@ -5,6 +5,16 @@
 
 namespace spdkfac::runtime {
 
+GradientMark::GradientMark(const at::Tensor& gradient) : tensor_(gradient.getIntrusivePtr()) {
+  if (!gradient.defined()) return;
+  data_ = gradient.const_data_ptr();
+  version_ = gradient._version();
+}
+
+bool GradientMark::operator==(const GradientMark& other) const {
+  return tensor_ == other.tensor_ && data_ == other.data_ && version_ == other.version_;
+}
+
 std::vector<std::size_t> LayerGradients::tensors() const {
   std::vector<std::size_t> tensors;
   for (const std::vector<at::Tensor>& layer : parameters_) tensors.push_back(layer.size());
@@ -15,6 +25,15 @@ std::int64_t LayerGradients::elements(std::size_t layer) const {
   std::int64_t elements = 0;
   for (const at::Tensor& parameter : parameters_[layer]) elements += parameter.numel();
   return elements;
+}
+
+bool LayerGradients::contains(const at::Tensor& tensor) const {
+  for (const std::vector<at::Tensor>& layer : parameters_) {
+    for (const at::Tensor& parameter : layer) {
+      if (parameter.is_same(tensor)) return true;
+    }
+  }
+  return false;
 }
 
 void LayerGradients::write(std::size_t layer, const at::Tensor& row) const {
@@ -43,13 +62,10 @@ void LayerGradients::read(std::size_t layer, at::Tensor row, double scale) const
   }
 }
 
-std::vector<std::uint32_t> LayerGradients::versions(std::size_t layer) const {
-  std::vector<std::uint32_t> versions;
-  for (const at::Tensor& parameter : parameters_[layer]) {
-    const at::Tensor& gradient = parameter.grad();
-    versions.push_back(gradient.defined() ? static_cast<std::uint32_t>(gradient._version()) : 0);
-  }
-  return versions;
+std::vector<GradientMark> LayerGradients::marks(std::size_t layer) const {
+  std::vector<GradientMark> marks;
+  for (const at::Tensor& parameter : parameters_[layer]) marks.emplace_back(parameter.grad());
+  return marks;
 }
 
 }  // namespace spdkfac::runtime

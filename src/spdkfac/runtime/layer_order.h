@@ -40,10 +40,6 @@ class LayerOrder {
   std::vector<std::optional<int>> planned_;
 };
 
-inline bool is_factor(const Member& member) {
-  return member.kind == TensorKind::kFactorA || member.kind == TensorKind::kFactorG;
-}
-
 // Whether a message brings the means of diagonals, which dampings need of factors that live with
 // different owners. They are known only when the averages are.
 inline bool is_means(const Message& message) {

@@ -3,30 +3,35 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <vector>
 
-#include <torch/csrc/autograd/function.h>
-#include <torch/serialize/archive.h>
-
 #include "spdkfac/base/factor_side.h"
 #include "spdkfac/kfac/factor.h"
+#include "spdkfac/kfac/graft.h"
 #include "spdkfac/kfac/inverse.h"
 #include "spdkfac/kfac/running_average.h"
 #include "spdkfac/runtime/kfac_options.h"
+#include "spdkfac/runtime/passes.h"
 #include "spdkfac/runtime/tracked_layer.h"
 
 namespace spdkfac::runtime {
 
+// Of tensors with factors of this weight: in its type or a wider one, on its device.
+at::TensorOptions factor_options(const at::Tensor& weight);
+
 // One Kronecker factor of a layer: this batch's sum, the running average, the inverse. A rank keeps
 // only what it needs of the last two.
 struct FactorState {
-  at::Tensor sum;             // [groups, d, d], upper triangles
-  bool summed = false;        // whether the sum holds anything of this batch
-  std::int64_t examples = 0;  // of this batch
+  at::Tensor sum;                         // [groups, d, d], upper triangles
+  bool called = false;                    // in this batch, also without rows
+  bool summed = false;                    // whether the sum holds anything of this batch
+  std::int64_t examples = 0;              // that the sum holds, of this batch
+  std::vector<std::int64_t> passes = {};  // whose examples are counted
   std::optional<kfac::RunningAverage> average;
   std::optional<kfac::Inverse> inverse;
+  // Of G, for updates of Adam's length: kept where the inverse is.
+  std::optional<kfac::AdamMoments> moments = std::nullopt;
 
   std::int64_t dim() const { return sum.size(-1); }
   void clear();
@@ -39,6 +44,8 @@ class LayerState {
 
   const TrackedLayer& layer() const { return layer_; }
   bool ready() const { return a_.has_value(); }
+  // Makes the tensors of a layer that was not called; it has this number of groups.
+  void make_ready(std::int64_t groups);
   FactorState& factor(FactorSide side) { return side == FactorSide::kA ? *a_ : *g_; }
   const FactorState& factor(FactorSide side) const { return side == FactorSide::kA ? *a_ : *g_; }
 
@@ -48,35 +55,43 @@ class LayerState {
   bool has_averages() const { return ready() && a_->average && g_->average; }
   bool has_inverses() const { return ready() && a_->inverse && g_->inverse; }
 
-  // A call of the layer adds to this batch's A, and the gradient of its output to G: at once, or,
-  // when deferred, in add_deferred(). Calls before the first gradient belong to one pass over the
-  // same examples; an earlier call whose graph is gone does not. add_call returns the pass, for the
-  // gradient of that call.
-  std::int64_t add_call(const kfac::LayerUse& use, const at::Tensor& input,
-                        const at::Tensor& output, bool defer);
-  void add_gradient(const kfac::LayerUse& use, const at::Tensor& gradient, std::int64_t pass,
-                    bool defer);
+  // A call of the layer in a pass adds its input to this batch's A, or the gradient of its output
+  // to G: at once, or, when deferred, in add_deferred(). Each counts the examples of a pass once.
+  // Rows that these do not divide are a ConfigError; those of a constant are examples of their own.
+  // A call without rows adds nothing.
+  struct Call {
+    kfac::LayerUse use;
+    std::int64_t pass = 0;
+    at::Tensor tensor;      // undefined: its products have been added
+    bool constant = false;  // the input does not come from the examples
+  };
+  void add(FactorSide side, const Call& call, const Passes& passes);
+  void defer(FactorSide side, const Call& call);
+  // Adds the products of a call whose scale does not depend on the examples of its pass.
+  void add_products(FactorSide side, const Call& call, double scale);
   bool has_deferred(FactorSide side) const { return !deferred(side).empty(); }
-  void add_deferred(FactorSide side);
+  void add_deferred(FactorSide side, const Passes& passes);
 
-  // Whether inputs and gradients came in since clear().
+  // Whether inputs and gradients came in since clear(), and whether they had rows.
+  bool seen() const { return ready() && a_->called && g_->called; }
   bool captured() const { return ready() && a_->summed && g_->summed; }
   void clear();
 
   // Whether the averages changed since the inverses were made.
   bool stale = false;
 
-  void save(torch::serialize::OutputArchive& archive) const;
-  void load(torch::serialize::InputArchive& archive);
+  // For states of a run: the factors of a layer that was not called yet are those of `groups`, or
+  // what its module says.
+  std::int64_t groups() const { return ready() ? a_->sum.size(0) : layer_.groups; }
+  std::int64_t dim(FactorSide side, std::int64_t groups) const;
+  kfac::RunningAverage new_average(FactorSide side, std::int64_t groups, at::Device device) const;
+  kfac::Inverse new_inverse(FactorSide side, std::int64_t groups, at::Device device) const;
+  std::optional<kfac::AdamMoments> new_moments(FactorSide side, at::Device device) const;
+  // As if the layer had never been averaged.
+  void forget();
 
  private:
-  // A call whose input, or whose output's gradient, is yet to be multiplied.
-  struct Call {
-    kfac::LayerUse use;
-    at::Tensor tensor;
-  };
-  void make_ready(std::int64_t groups);
-  void add(FactorSide side, const Call& call);
+  kfac::LayerUse use_in_pass(const Call& call, const Passes& passes);
   std::vector<Call>& deferred(FactorSide side) { return deferred_[side == FactorSide::kA ? 0 : 1]; }
   const std::vector<Call>& deferred(FactorSide side) const {
     return deferred_[side == FactorSide::kA ? 0 : 1];
@@ -84,11 +99,9 @@ class LayerState {
 
   TrackedLayer layer_;
   const KfacOptions* options_;
+  bool constant_ = false;  // its rows are not those of examples
   std::optional<FactorState> a_;
   std::optional<FactorState> g_;
-  std::int64_t pass_ = 0;           // of the latest call
-  std::int64_t gradient_pass_ = 0;  // whose examples G has counted
-  std::weak_ptr<torch::autograd::Node> last_call_;
   std::array<std::vector<Call>, 2> deferred_;  // by side
 };
 

@@ -18,7 +18,7 @@ MessageLauncher::MessageLauncher(Communicator& communicator, FactorBank& bank,
       gradients_(gradients),
       recorder_(recorder),
       readiness_(gradients.tensors()),
-      versions_(bank.size()) {}
+      marks_(bank.size()) {}
 
 void MessageLauncher::reserve(std::int64_t elements, const at::TensorOptions& options) {
   if (!buffer_.defined() || buffer_.numel() < elements) buffer_ = at::zeros({elements}, options);
@@ -39,9 +39,11 @@ void MessageLauncher::follow(const PlannedStep& step) {
 void MessageLauncher::begin(const PlannedStep* step, bool defer) {
   SPDKFAC_CHECK(next_ == 0 || next_ == messages_.size(), "a step ends with messages not launched");
   readiness_.begin();
-  versions_.assign(bank_.size(), {});
+  marks_.assign(bank_.size(), {});
   naive_released_ = false;
-  defers_ = paused_ = defer;
+  held_.clear();
+  defers_ = defer;
+  paused_ = defer || holds_;
   if (step != nullptr) follow(*step);
 }
 
@@ -62,6 +64,7 @@ void MessageLauncher::factor_added(FactorId id) {
   }
   switch (step_->plan().options.factor_schedule) {
     case FactorSchedule::kPipelined:
+      if (id.side == FactorSide::kG) release_factors_g();
       return leave_if_complete(member);
     case FactorSchedule::kNaive:
       if (id.side == FactorSide::kG) release_factors_a();
@@ -86,12 +89,31 @@ void MessageLauncher::gradient_finished(std::size_t layer, std::size_t gradient)
 }
 
 bool MessageLauncher::complete(const Member& member) const {
-  if (is_factor(member)) return readiness_.complete(step_->order().factor_of(member));
+  if (is_factor(member)) {
+    const FactorId id = step_->order().factor_of(member);
+    // Those of a partial layer come as the examples are divided, which differs from step to step.
+    if (bank_.state(id.layer).layer().partial) return false;
+    return readiness_.complete(id);
+  }
   return readiness_.gradients_complete(step_->order().tracked(member.layer));
 }
 
 void MessageLauncher::leave_if_complete(const Member& member) {
-  if (complete(member)) leave(member);
+  if (!complete(member)) return;
+  // The scale of G depends on all passes.
+  if (member.kind == TensorKind::kFactorG &&
+      !readiness_.passes_complete(bank_.passes().with_gradients())) {
+    held_.push_back(member);
+  } else {
+    leave(member);
+  }
+}
+
+void MessageLauncher::release_factors_g() {
+  if (!readiness_.passes_complete(bank_.passes().with_gradients())) return;
+  for (const Member& member : std::exchange(held_, {})) {
+    if (!is_ready(member)) leave_if_complete(member);
+  }
 }
 
 // Naive: A may leave when the forward pass has ended, which the first gradient shows.
@@ -109,7 +131,7 @@ void MessageLauncher::leave(const Member& member) {
   if (member.kind == TensorKind::kGradient) {
     const std::size_t layer = step_->order().tracked(member.layer);
     gradients_.write(layer, slot(member));
-    versions_[layer] = gradients_.versions(layer);
+    marks_[layer] = gradients_.marks(layer);
   }
   mark_ready(member);
 }
@@ -139,10 +161,10 @@ void MessageLauncher::launch_ready() {
 
 Work MessageLauncher::launch(std::size_t message) {
   const Route& route = step_->messages()[message].route;
-  const auto& [name, category, range] = step_->outgoing(message);
+  const PlannedStep::Outgoing& what = step_->outgoing(message);
   return route.op == CollectiveOp::kReduce
-             ? communicator_.reduce_async(part(range), *route.root, name)
-             : communicator_.all_reduce_async(part(range), name);
+             ? communicator_.reduce_async(part(what.range), *route.root, what.name)
+             : communicator_.all_reduce_async(part(what.range), what.name);
 }
 
 void MessageLauncher::send(std::size_t message) {
@@ -168,13 +190,15 @@ at::Tensor MessageLauncher::slot(const Member& member) const {
 std::vector<FactorBank::Packed> MessageLauncher::factors_of(const Message& message) const {
   std::vector<FactorBank::Packed> factors;
   for (const Member& member : message.members) {
-    if (is_factor(member)) factors.push_back({step_->order().factor_of(member), slot(member)});
+    if (!is_factor(member)) continue;
+    factors.push_back({step_->order().factor_of(member), slot(member),
+                       buffer_.narrow(0, step_->place(member).count, 1)});
   }
   return factors;
 }
 
 bool MessageLauncher::gradients_changed(std::size_t layer) const {
-  return gradients_.versions(layer) != versions_[layer];
+  return !marks_[layer].empty() && gradients_.marks(layer) != marks_[layer];
 }
 
 // --- broadcasts ---
@@ -214,7 +238,7 @@ void MessageLauncher::wait_for_broadcast(std::size_t broadcast) {
 void MessageLauncher::record() const {
   if (!recorder_.on()) return;
   const auto add = [&](const PlannedStep::Outgoing& outgoing, const Work& work) {
-    recorder_.add({outgoing.category, outgoing.name, outgoing.range.elements, work});
+    recorder_.add({outgoing.category, outgoing.name, outgoing.elements, work});
   };
   for (std::size_t i = 0; i < messages_.size(); ++i) add(step_->outgoing(i), messages_[i].work);
   for (std::size_t i = 0; i < broadcasts_.size(); ++i) {

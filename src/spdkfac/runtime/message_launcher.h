@@ -35,11 +35,16 @@ class MessageLauncher {
   // The next step of this plan. With `defer` no message leaves before launch_deferred(), and no
   // broadcast before launch_broadcasts(), so that none travels while something is computed.
   void begin(const PlannedStep* step, bool defer);
-  void end() { readiness_.end(); }
+  // From the next step on no message leaves before launch_deferred(); broadcasts do.
+  void hold() { holds_ = true; }
+  void end() { readiness_.end(bank_.passes().with_gradients()); }
+  // Whether autograd has finished a gradient of the layer's weight in this step.
+  bool has_gradient(std::size_t layer) const { return readiness_.counted(layer, 0) > 0; }
   bool defers() const { return defers_; }
 
   // One more call of a layer, or gradient of a call, is part of a factor.
   void factor_added(FactorId id);
+  bool called(std::size_t layer) const { return readiness_.counted({layer, FactorSide::kA}) > 0; }
   // Autograd has finished a gradient of a layer.
   void gradient_finished(std::size_t layer, std::size_t gradient);
 
@@ -51,7 +56,7 @@ class MessageLauncher {
   at::Tensor slot(const Member& member) const;
   // A message's factors and where they lie in it.
   std::vector<FactorBank::Packed> factors_of(const Message& message) const;
-  // Whether the gradients of a layer were changed after they had left.
+  // Whether the gradients of a layer were changed, replaced or dropped after they had left.
   bool gradients_changed(std::size_t layer) const;
 
   // What the root fills before broadcast(), and the others find after wait_for_broadcast().
@@ -77,6 +82,7 @@ class MessageLauncher {
   void leave_if_complete(const Member& member);
   void leave(const Member& member);
   void release_factors_a();
+  void release_factors_g();
   void mark_ready(const Member& member);
   bool is_ready(const Member& member) const { return ready_[step_->place(member).index]; }
   void launch_ready();
@@ -91,14 +97,16 @@ class MessageLauncher {
   at::Tensor buffer_;
 
   const PlannedStep* step_ = nullptr;  // null: no plan yet
+  bool holds_ = false;
   bool defers_ = false;
   bool paused_ = false;  // messages wait for launch_deferred()
   std::vector<Launch> messages_;
   std::vector<bool> ready_;  // members
   std::size_t next_ = 0;     // message to leave
   bool naive_released_ = false;
+  std::vector<Member> held_;  // G of layers that earlier passes have completed
   // Of the gradients of each layer when they left; empty before.
-  std::vector<std::vector<std::uint32_t>> versions_;
+  std::vector<std::vector<GradientMark>> marks_;
   std::vector<Work> broadcasts_;
   std::vector<std::size_t> waiting_broadcasts_;
 };

@@ -39,6 +39,17 @@ LayerSpec spec_of_uses(const TrackedLayer& layer, const std::vector<kfac::LayerU
 
 }  // namespace
 
+CallLog CallLog::in_batch(std::int64_t examples) const {
+  CallLog log = *this;
+  for (std::vector<kfac::LayerUse>& uses : log.uses_) {
+    for (kfac::LayerUse& use : uses) {
+      use.positions = (use.rows() + examples - 1) / examples;
+      use.examples = examples;
+    }
+  }
+  return log;
+}
+
 std::vector<std::vector<at::Tensor>> parameters_by_layer(
     const std::vector<TrackedLayer>& layers, const std::vector<at::Tensor>& parameters) {
   std::vector<std::vector<at::Tensor>> result(layers.size());

@@ -22,6 +22,8 @@ class CallLog {
   }
   const std::vector<std::size_t>& order() const { return order_; }
   const std::vector<kfac::LayerUse>& uses(std::size_t layer) const { return uses_[layer]; }
+  // The same calls with positions as of a batch of this many examples, rounded up.
+  CallLog in_batch(std::int64_t examples) const;
 
  private:
   std::vector<std::vector<kfac::LayerUse>> uses_;

@@ -36,12 +36,17 @@ void PlannedStep::lay_out_messages(const ModelSpec& model) {
       places_[key(member)] = {index, messages_.size(), {inside, elements}};
       inside += elements;
     }
+    std::int64_t sent = message.elements;
+    for (const Member& member : message.members) {
+      if (is_factor(member)) places_[key(member)].count = buffer_elements_ + sent++;
+    }
     SPDKFAC_CHECK(inside - buffer_elements_ == message.elements,
                   "a message's members differ from its size");
     messages_.push_back({describe(message),
                          plan::category_of(message, model),
-                         {buffer_elements_, message.elements}});
-    buffer_elements_ += aligned(message.elements);
+                         {buffer_elements_, sent},
+                         message.elements});
+    buffer_elements_ += aligned(sent);
   }
 }
 
@@ -55,7 +60,8 @@ void PlannedStep::lay_out_broadcasts(const ModelSpec& model) {
         .name = fmt::format("broadcast {} {}", broadcast.gradients ? "gradient of" : what,
                             model.layers[static_cast<std::size_t>(last.layer)].name),
         .category = Category::kInverseComm,
-        .range = {buffer_elements_, broadcast.elements}};
+        .range = {buffer_elements_, broadcast.elements},
+        .elements = broadcast.elements};
     if (broadcast.gradients) {
       buffer_elements_ += broadcast.elements;
     } else {

@@ -21,6 +21,7 @@ struct BufferRange {
 };
 
 // The plan of one kind of step, and where each of its messages and their members lie in the buffer.
+// Behind its members a message has the numbers of examples of its factors, one element each.
 // Broadcast inverses lie where their factors have been, which are not needed any more.
 class PlannedStep {
  public:
@@ -32,7 +33,8 @@ class PlannedStep {
   struct Outgoing {
     std::string name;  // in logs, traces and errors
     Category category = Category::kGradientComm;
-    BufferRange range;
+    BufferRange range;          // of all that is sent
+    std::int64_t elements = 0;  // of the plan
   };
   const std::vector<Message>& messages() const { return plan_.messages; }
   const Outgoing& outgoing(std::size_t message) const { return messages_[message]; }
@@ -47,6 +49,7 @@ class PlannedStep {
     std::size_t index = 0;  // among all tensors of the step
     std::size_t message = 0;
     BufferRange range;
+    std::int64_t count = 0;  // of a factor: where the number of its examples lies
   };
   bool contains(const Member& member) const { return places_.contains(key(member)); }
   const Place& place(const Member& member) const;

@@ -6,6 +6,7 @@
 
 #include "spdkfac/base/error.h"
 #include "spdkfac/calibrate/quick_calibration.h"
+#include "spdkfac/plan/planner.h"
 #include "spdkfac/sim/auto_planner.h"
 
 namespace spdkfac::runtime {
@@ -60,9 +61,15 @@ Planner planner_of_plan(const Plan& plan, int world, const std::string& where) {
         fmt::format("{}: is for {} ranks, this run has {}; make a plan for that number", where,
                     plan.world, world));
   }
+  if (plan.step != StepKind::kFull) {
+    throw ConfigError(fmt::format(
+        "{}: is for steps of kind {}; make the plan of a full step, from which the others "
+        "follow",
+        where, name_of(step_names(), plan.step)));
+  }
   return [plan, world](const ModelSpec& model, const RefreshIntervals&, StepKind step) {
     if (step == plan.step) return plan;
-    return make_best_plan(model, assumed_costs(world), world, plan.options, plan.intervals, step);
+    return make_plan_between(plan, model, assumed_costs(world), step);
   };
 }
 

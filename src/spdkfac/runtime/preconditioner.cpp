@@ -55,12 +55,12 @@ Preconditioner::Preconditioner(std::vector<TrackedLayer> layers, std::vector<at:
 
 Preconditioner::~Preconditioner() = default;
 
-void Preconditioner::step(double learning_rate) {
+void Preconditioner::step(double learning_rate, const Momentum& momentum) {
   if (!(learning_rate >= 0)) {
     throw ConfigError(fmt::format("kfac: step({}); pass the optimizer's learning rate, at least 0",
                                   learning_rate));
   }
-  impl_->step(learning_rate);
+  impl_->step(learning_rate, momentum);
 }
 
 void Preconditioner::step() {
@@ -69,7 +69,7 @@ void Preconditioner::step() {
         "kfac: kl_clip needs the learning rate; call step(learning_rate), set "
         "options.learning_rate, or set kl_clip=0");
   }
-  impl_->step(impl_->options.learning_rate.value_or(0));
+  impl_->step(impl_->options.learning_rate.value_or(0), {});
 }
 
 void Preconditioner::synchronize() { impl_->synchronize(); }
@@ -80,7 +80,11 @@ void Preconditioner::set_loss_scale(std::function<at::Tensor()> scale) {
 
 int Preconditioner::ranks() const { return impl_->ranks(); }
 
+std::vector<std::size_t> Preconditioner::unseen_layers() const { return impl_->unseen_layers(); }
+
 void Preconditioner::discard() { impl_->discard(); }
+
+void Preconditioner::gradients_zeroed() { impl_->gradients_zeroed(); }
 
 KfacCounters Preconditioner::counters() { return impl_->counters(); }
 
@@ -94,8 +98,10 @@ std::optional<Plan> Preconditioner::plan(StepKind kind) const { return impl_->pl
 
 const ModelSpec& Preconditioner::model() const { return impl_->plans().model(); }
 
-void Preconditioner::save(torch::serialize::OutputArchive& archive) { impl_->save(archive); }
+KfacStateStream Preconditioner::state() { return impl_->state(); }
 
-void Preconditioner::load(torch::serialize::InputArchive& archive) { impl_->load(archive); }
+void Preconditioner::load(const KfacState& state) { impl_->load(state); }
+
+void Preconditioner::load_failed() { impl_->load_failed(); }
 
 }  // namespace spdkfac

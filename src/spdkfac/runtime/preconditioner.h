@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include <torch/nn/module.h>
-#include <torch/serialize/archive.h>
 
 #include "spdkfac/runtime/distribution.h"
 #include "spdkfac/runtime/kfac_counters.h"
 #include "spdkfac/runtime/kfac_options.h"
+#include "spdkfac/runtime/kfac_state.h"
+#include "spdkfac/runtime/momentum.h"
 #include "spdkfac/runtime/tracked_layer.h"
 #include "spdkfac/trace/trace.h"
 
@@ -24,8 +26,8 @@ namespace spdkfac {
 // Preconditions the gradients of a model's Conv2d and Linear layers with K-FAC. One line on an
 // unmodified model; then, in each iteration:
 //   loss.backward();  kfac.step(learning_rate);  optimizer.step();
-// The loss is a mean over the examples. Several backward passes before one step() count as one
-// batch; divide their losses by their number.
+// The loss is a mean over the examples (KfacOptions::loss_reduction). Several backward passes
+// before one step() count as one batch; divide their losses by their number.
 //
 // With a communicator of several ranks the gradients of all parameters are averaged over the ranks,
 // too; every rank makes the object, calls its functions equally often, and ends with the same
@@ -53,9 +55,11 @@ class Preconditioner {
   Preconditioner(const Preconditioner&) = delete;
   Preconditioner& operator=(const Preconditioner&) = delete;
 
-  // Replaces the gradients by preconditioned ones. `learning_rate` is that of the coming update;
-  // only kl_clip uses it.
-  void step(double learning_rate);
+  // Replaces the gradients by preconditioned ones. `learning_rate` and `momentum` are those of the
+  // coming update (momentum_of(optimizer)); only kl_clip uses them. Without a call of any layer
+  // since the last step and with rate 0 it does nothing: torch.distributed.checkpoint steps so to
+  // make an optimizer's state.
+  void step(double learning_rate, const Momentum& momentum = {});
   void step();  // with the learning rate of the options
 
   // With several ranks: the gradients are averaged now, so that they may be read and changed before
@@ -67,8 +71,16 @@ class Preconditioner {
   // be divided by the caller before step().
   void set_loss_scale(std::function<at::Tensor()> scale);
 
+  // Layers, by their index in layers(), that have a gradient though no call of them was seen since
+  // the last step; none where the coming step needs no factors. Something hides them from the
+  // capture, or something else than a call made the gradient.
+  std::vector<std::size_t> unseen_layers() const;
+
   // Forgets what was captured since the last step, for a batch that is not to count.
   void discard();
+  // Tells that the gradients were set to zero: what was captured for them does not count either.
+  // Not needed where zero_grad() sets them to none, its default, before the next forward pass.
+  void gradients_zeroed();
 
   // On CUDA the last step's events are counted when the next step begins; this waits for them, and
   // for those of replayed steps.
@@ -83,11 +95,15 @@ class Preconditioner {
   // The layers that the plan is for, with measured times once there are some; empty on one rank.
   const ModelSpec& model() const;
 
-  // Everything that the next steps depend on. A state of another model or of other options is a
-  // ConfigError that says what differs; one of another number of ranks is as good as any. With
-  // several ranks save() gathers what single ranks keep, so all call it; any of them may write.
-  void save(torch::serialize::OutputArchive& archive);
-  void load(torch::serialize::InputArchive& archive);
+  // Everything that the next steps depend on, also in the middle of a batch, which is no part of
+  // it. A state of another model or of other options is a ConfigError that says what differs, and
+  // changes nothing; one of another number of ranks is as good as any. All ranks call both. A rank
+  // may load all tensors, or a part; what it needs and lacks comes from a rank that has it.
+  KfacStateStream state();
+  void load(const KfacState& state);
+  // For a rank that could not read what it should load: the others are in load(), which fails
+  // there.
+  void load_failed();
 
  private:
   friend class GraphSteps;  // graph_steps.h

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/runtime/preconditioner_impl.h"
 
+#include <algorithm>
+#include <exception>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -10,7 +12,7 @@
 #include "spdkfac/base/check.h"
 #include "spdkfac/base/error.h"
 #include "spdkfac/runtime/clipping.h"
-#include "spdkfac/runtime/kfac_state.h"
+#include "spdkfac/runtime/rank_agreement.h"
 
 namespace spdkfac {
 namespace {
@@ -35,9 +37,14 @@ KfacOptions validated(const KfacOptions& options, int world) {
   return options;
 }
 
-std::vector<TrackedLayer> not_empty(std::vector<TrackedLayer> layers) {
+// What is frozen has no gradient to precondition: a layer is left out, a bias is no part of A.
+std::vector<TrackedLayer> trained(std::vector<TrackedLayer> layers) {
+  std::erase_if(layers, [](const TrackedLayer& one) { return !one.weight.requires_grad(); });
   if (layers.empty()) {
-    throw ConfigError("kfac: the model has no Conv2d or Linear layer, which K-FAC needs");
+    throw ConfigError("kfac: the model has no trainable Conv2d or Linear layer, which K-FAC needs");
+  }
+  for (TrackedLayer& layer : layers) {
+    if (layer.bias.defined() && !layer.bias.requires_grad()) layer.bias = at::Tensor();
   }
   return layers;
 }
@@ -49,6 +56,13 @@ Distribution completed(Distribution distribution) {
     distribution.send_gradients = false;
     distribution.profile_steps = 0;
   }
+  return distribution;
+}
+
+Distribution agreed(Distribution distribution, const KfacOptions& options,
+                    const std::vector<TrackedLayer>& layers,
+                    const std::vector<at::Tensor>& parameters) {
+  runtime::require_same_start(distribution, options, layers, trainable(parameters));
   return distribution;
 }
 
@@ -65,6 +79,14 @@ KfacCounters updates_between(const KfacCounters& before, const KfacCounters& aft
   return made;
 }
 
+[[noreturn]] void refuse_second_gradient(const std::string& layer) {
+  throw ConfigError(
+      fmt::format("kfac: a second backward pass went through the same call of layer {} "
+                  "(retain_graph=True); G needs the gradient of the whole loss: add the losses and "
+                  "call backward() once, or repeat the forward pass",
+                  layer));
+}
+
 }  // namespace
 
 class Preconditioner::Impl::Sink : public runtime::CaptureSink,
@@ -72,20 +94,34 @@ class Preconditioner::Impl::Sink : public runtime::CaptureSink,
  public:
   explicit Sink(Impl& owner) : owner_(&owner) {}
 
-  bool wants(std::size_t) override { return owner_->wants_calls(); }
+  bool wants(std::size_t) override {
+    owner_->called_ = true;
+    return owner_->wants_calls();
+  }
 
   std::function<void(const at::Tensor&)> on_call(std::size_t layer, const kfac::LayerUse& use,
                                                  const at::Tensor& input,
                                                  const at::Tensor& output) override {
-    const std::int64_t pass = owner_->executor_.on_call(layer, use, input, output);
-    if (!owner_->executor_.planned()) owner_->calls_.add(layer, use);
-    return [weak = weak_from_this(), layer, use, pass](const at::Tensor& gradient) {
+    Impl& owner = *owner_;
+    owner.before_call();
+    const std::int64_t pass = owner.executor_.on_call(layer, use, input, output);
+    if (!owner.executor_.planned()) owner.calls_.add(layer, use);
+    return [weak = weak_from_this(), layer, use, pass,
+            done = std::make_shared<bool>(false)](const at::Tensor& gradient) {
       const std::shared_ptr<Sink> self = weak.lock();
       if (!self) return;
-      Impl& owner = *self->owner_;
-      owner.executor_.on_gradient(layer, use, owner.unscaled(gradient), pass);
+      if (std::exchange(*done, true)) refuse_second_gradient(self->owner_->layers[layer].name);
+      self->owner_->on_gradient(layer, use, gradient, pass);
     };
   }
+
+  void on_other_call(const kfac::LayerUse& use, const at::Tensor& input,
+                     const at::Tensor& output) override {
+    owner_->before_call();
+    owner_->bank_.passes().on_call(use, input, output);
+  }
+
+  void on_loss(std::int64_t batch) override { owner_->bank_.passes().on_loss(batch); }
 
  private:
   Impl* owner_;  // holds the only lasting reference to this object
@@ -95,22 +131,72 @@ Preconditioner::Impl::Impl(std::vector<TrackedLayer> tracked, std::vector<at::Te
                            const Distribution& distribution, const KfacOptions& given,
                            std::shared_ptr<spdlog::logger> logger)
     : options(validated(given, ranks_of(distribution))),
-      layers(not_empty(std::move(tracked))),
-      distribution_(completed(distribution)),
+      layers(trained(std::move(tracked))),
+      distribution_(agreed(completed(distribution), options, layers, parameters)),
       second_order_(second_order(distribution_.plans)),
       parameters_(trainable(std::move(parameters))),
       others_(other_parameters(parameters_, layers)),
+      schedule_(options.intervals(), options.growing_intervals),
+      profile_(distribution_.profile_steps, second_order_),
       incidents_(layers, options, logger, place_of(*distribution_.communicator)),
       bank_(layers, options, incidents_, recorder_),
       executor_(*distribution_.communicator, bank_, incidents_, recorder_,
                 runtime::LayerGradients(runtime::parameters_by_layer(layers, parameters_))),
       calls_(layers.size()),
+      came_(layers.size(), false),
       plans_(distribution_, options, device(), std::move(logger)) {
   if (distribution_.send_gradients)
     hook_gradients(runtime::parameters_by_layer(layers, parameters_));
+  if (distribution_.messages_after_passes) executor_.hold_messages();
   executor_.begin(work(), /*defer=*/false);
   sink_ = std::make_shared<Sink>(*this);
-  capture_.emplace(layers, sink_);
+  capture_.emplace(layers, sink_, others_);
+}
+
+// --- the passes ---
+
+// When a pass begins and the gradients that came before it are gone, so is what they were for: the
+// batch begins here. The pass of a GAN's generator through the discriminator ends so.
+void Preconditioner::Impl::before_call() {
+  if (bank_.passes().ended() && gradients_are_gone()) discard();
+}
+
+bool Preconditioner::Impl::gradients_are_gone() const {
+  if (zeroed_) return true;
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    if (came_[layer] && !layers[layer].weight.grad().defined()) return true;
+  }
+  return false;
+}
+
+void Preconditioner::Impl::gradients_zeroed() {
+  const bool any = std::find(came_.begin(), came_.end(), true) != came_.end();
+  if (!any) return;
+  if (!bank_.passes().open()) return discard();
+  zeroed_ = true;
+}
+
+void Preconditioner::Impl::on_gradient(std::size_t layer, const kfac::LayerUse& use,
+                                       const at::Tensor& gradient, std::int64_t pass) {
+  runtime::Passes& passes = bank_.passes();
+  const std::string& name = layers[layer].name;
+  if (!passes.contains(pass)) {
+    throw ConfigError(
+        fmt::format("kfac: a backward pass went through a call of layer {} in an earlier step; its "
+                    "factors are done: detach() what is kept over a step, or discard() the batch",
+                    name));
+  }
+  const bool waited = !passes.decided();
+  if (passes.on_gradient(pass) && gradients_are_gone()) {
+    throw ConfigError(
+        fmt::format("kfac: gradients were set to zero between the forward and the backward pass, "
+                    "and A of layer {} has inputs of passes before; call zero_grad() before the "
+                    "forward pass, or discard() what is not to count",
+                    name));
+  }
+  if (waited) executor_.settle();
+  came_[layer] = true;
+  executor_.on_gradient(layer, use, unscaled(gradient), pass);
 }
 
 void Preconditioner::Impl::hook_gradients(const std::vector<std::vector<at::Tensor>>& by_layer) {
@@ -124,13 +210,15 @@ void Preconditioner::Impl::hook_gradients(const std::vector<std::vector<at::Tens
   }
   gradient_hooks_ =
       std::make_unique<runtime::GradientHooks>(in_order, [this, places](std::size_t index) {
-        executor_.gradient_finished(places[index].first, places[index].second);
+        const auto [layer, gradient] = places[index];
+        if (gradient == 0) came_[layer] = true;  // the weight's
+        executor_.gradient_finished(layer, gradient);
       });
 }
 
 runtime::StepWork Preconditioner::Impl::work() const {
-  return {.factors = second_order_ && steps_ % options.factor_interval == 0,
-          .inverses = !second_order_ || steps_ % options.inverse_interval == 0};
+  const plan::RefreshSchedule::Due due = schedule_.at(steps_);
+  return {.factors = second_order_ && due.factors, .inverses = !second_order_ || due.inverses};
 }
 
 // In the type of the factors: half precision could not hold the quotient.
@@ -149,26 +237,34 @@ void Preconditioner::Impl::synchronize() {
   executor_.synchronize();
 }
 
-void Preconditioner::Impl::step(double learning_rate) {
+void Preconditioner::Impl::step(double learning_rate, const Momentum& momentum) {
+  if (learning_rate == 0 && !called_) return;
   const c10::NoGradGuard no_grad;
   recorder_.passes_end(device());
   if (!executor_.planned()) make_first_plan();
   const KfacCounters before = incidents_.counters();
+  const int queued = variant();
+  runtime::ReplayedSteps::Outcome outcome;
+  for (std::size_t layer = 0; layer < bank_.size(); ++layer) {
+    outcome.averaged.push_back(work().factors && bank_.state(layer).captured());
+  }
   const std::vector<at::Tensor> inner = executor_.run();
-  bank_.clear();
-  if (!inner.empty()) clip(inner, learning_rate);
-  per_step_[variant()] = updates_between(before, incidents_.counters());
+  executor_.end();
+  forget_passes();
+  clip(inner, learning_rate, momentum);
+  outcome.made = updates_between(before, incidents_.counters());
+  outcome.stale = stale();
+  replays_.ran(queued, std::move(outcome));
   incidents_.end_step();
   incidents_.counters().steps = ++steps_;
-  executor_.end();
   keep_events();
-  if (steps_seen_ == distribution_.profile_steps && steps_seen_ > 0) make_plan_again();
-  // The first step is for warming up.
-  if (steps_seen_++ == 0 && distribution_.profile_steps > 0) timing_ = true;
+  if (profile_.ended(executor_.work().factors)) make_plan_again();
+  if (profile_.active()) timing_ = profile_.times(work().factors);
   begin_step();
 }
 
 void Preconditioner::Impl::begin_step() {
+  called_ = false;
   executor_.begin(work(), timing_);
   if (options.trace || timing_) recorder_.start(device());
 }
@@ -180,22 +276,29 @@ void Preconditioner::Impl::keep_events() {
   if (timing_) timed_.push_back(events);
 }
 
-void Preconditioner::Impl::clip(const std::vector<at::Tensor>& inner, double learning_rate) {
+void Preconditioner::Impl::clip(const std::vector<at::Tensor>& inner, double learning_rate,
+                                const Momentum& momentum) {
   const runtime::StepSpan span(recorder_, runtime::StepPart::kClip, device(), "clip");
-  std::vector<at::Tensor> covered;
-  for (std::size_t layer = 0; layer < bank_.size(); ++layer) {
-    if (!bank_.state(layer).ready()) continue;
-    for (const at::Tensor& own : own_parameters(layers[layer])) covered.push_back(own);
-  }
-  incidents_.gradients(runtime::clip_gradients(at::stack(inner).to(at::kDouble).sum(),
-                                               options.kl_clip, learning_rate, covered, others_));
+  const std::vector<runtime::ClippedLayer> clipped = runtime::clipped_layers(layers, inner);
+  if (clipped.empty()) return;
+  const runtime::Clipped result =
+      runtime::clip_gradients(clipped,
+                              {.kl_clip = options.kl_clip,
+                               .learning_rate = learning_rate,
+                               .momentum = momentum,
+                               .grafted = options.graft != Graft::kNone},
+                              runtime::with_unclipped(layers, inner, others_));
+  incidents_.gradients(result.bad);
+  incidents_.scaled(clipped, result.raw);
 }
 
 // --- plans ---
 
 // The order of layers and their work are known after the first forward pass.
 void Preconditioner::Impl::make_first_plan() {
-  plans_.make_first(layers, calls_, parameters_);
+  executor_.settle();
+  const std::int64_t batch = bank_.passes().batch();
+  calls_ = plans_.make_first(layers, batch > 0 ? calls_.in_batch(batch) : calls_, parameters_);
   executor_.adopt(plans_.followed(), plans_.model(), calls_.order());
 }
 
@@ -233,14 +336,26 @@ void Preconditioner::Impl::start_trace() {
 
 // --- everything else ---
 
-int Preconditioner::Impl::variant() const {
-  return (work().factors ? 1 : 0) + (work().inverses ? 2 : 0);
+std::vector<bool> Preconditioner::Impl::stale() const {
+  std::vector<bool> stale;
+  for (std::size_t layer = 0; layer < bank_.size(); ++layer) {
+    stale.push_back(bank_.state(layer).stale);
+  }
+  return stale;
 }
 
-void Preconditioner::Impl::count_replayed_step() {
+int Preconditioner::Impl::variant() {
+  return replays_.variant(work().factors, work().inverses, stale());
+}
+
+void Preconditioner::Impl::count_replayed_step(int variant) {
   SPDKFAC_CHECK(ranks() == 1, "a replayed step of several ranks");
   KfacCounters& counters = incidents_.counters();
-  const KfacCounters& made = per_step_.at(variant());
+  const runtime::ReplayedSteps::Outcome outcome = replays_.replayed(variant, stale());
+  for (std::size_t layer = 0; layer < bank_.size(); ++layer) {
+    bank_.state(layer).stale = outcome.stale[layer];
+  }
+  const KfacCounters& made = outcome.made;
   counters.factor_updates += made.factor_updates;
   counters.inverse_updates += made.inverse_updates;
   counters.layers_without_factors += made.layers_without_factors;
@@ -248,12 +363,27 @@ void Preconditioner::Impl::count_replayed_step() {
   executor_.begin(work(), /*defer=*/false);
 }
 
+std::vector<std::size_t> Preconditioner::Impl::unseen_layers() const {
+  std::vector<std::size_t> unseen;
+  for (std::size_t layer = 0; work().factors && layer < layers.size(); ++layer) {
+    if (!executor_.called(layer) && layers[layer].weight.grad().defined()) unseen.push_back(layer);
+  }
+  return unseen;
+}
+
 void Preconditioner::Impl::discard() {
   const c10::NoGradGuard no_grad;
   if (!executor_.planned()) calls_ = runtime::CallLog(layers.size());
   executor_.discard();
   executor_.begin(work(), timing_);
+  forget_passes();
+}
+
+void Preconditioner::Impl::forget_passes() {
   bank_.clear();
+  came_.assign(layers.size(), false);
+  zeroed_ = false;
+  called_ = false;
 }
 
 KfacCounters Preconditioner::Impl::counters() {
@@ -265,20 +395,6 @@ KfacMemory Preconditioner::Impl::memory() const {
   KfacMemory memory = bank_.memory();
   memory.buffers += executor_.buffer_bytes();
   return memory;
-}
-
-void Preconditioner::Impl::save(torch::serialize::OutputArchive& archive) {
-  incidents_.finish();
-  executor_.gather_state();
-  save_state(archive, bank_, incidents_.counters(), options);
-  executor_.drop_state_of_others();
-}
-
-void Preconditioner::Impl::load(torch::serialize::InputArchive& archive) {
-  incidents_.counters() = load_state(archive, bank_, options);
-  steps_ = incidents_.counters().steps;
-  executor_.drop_state_of_others();
-  executor_.begin(work(), timing_);
 }
 
 }  // namespace spdkfac

@@ -3,17 +3,19 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "spdkfac/plan/refresh_schedule.h"
 #include "spdkfac/runtime/capture.h"
 #include "spdkfac/runtime/factor_bank.h"
 #include "spdkfac/runtime/gradient_hooks.h"
 #include "spdkfac/runtime/incidents.h"
 #include "spdkfac/runtime/layer_profile.h"
 #include "spdkfac/runtime/preconditioner.h"
+#include "spdkfac/runtime/profile_schedule.h"
+#include "spdkfac/runtime/replayed_steps.h"
 #include "spdkfac/runtime/run_plans.h"
 #include "spdkfac/runtime/step_executor.h"
 #include "spdkfac/runtime/step_recorder.h"
@@ -28,12 +30,15 @@ class Preconditioner::Impl {
        const Distribution& distribution, const KfacOptions& options,
        std::shared_ptr<spdlog::logger> logger);
 
-  void step(double learning_rate);
+  void step(double learning_rate, const Momentum& momentum);
   void synchronize();
   void set_loss_scale(std::function<at::Tensor()> scale) { loss_scale_ = std::move(scale); }
+  std::vector<std::size_t> unseen_layers() const;
   void discard();
-  void save(torch::serialize::OutputArchive& archive);
-  void load(torch::serialize::InputArchive& archive);
+  void gradients_zeroed();
+  KfacStateStream state();
+  void load(const KfacState& state);
+  void load_failed();
   KfacCounters counters();
   KfacMemory memory() const;
   const runtime::RunPlans& plans() const { return plans_; }
@@ -41,8 +46,8 @@ class Preconditioner::Impl {
 
   // For steps that are recorded as graphs: what is due in the coming one, as a number, and that
   // such a step was replayed instead of calling step().
-  int variant() const;
-  void count_replayed_step();
+  int variant();
+  void count_replayed_step(int variant);
 
   // For measurements.
   void time_layers(bool on);
@@ -59,13 +64,19 @@ class Preconditioner::Impl {
 
   at::Device device() const { return layers.front().weight.device(); }
   runtime::StepWork work() const;
+  std::vector<bool> stale() const;
   bool wants_calls() const { return work().factors || !executor_.planned() || timing_; }
   void begin_step();
   void make_first_plan();
   void make_plan_again();
   void keep_events();
-  void clip(const std::vector<at::Tensor>& inner, double learning_rate);
+  void clip(const std::vector<at::Tensor>& inner, double learning_rate, const Momentum& momentum);
   at::Tensor unscaled(const at::Tensor& gradient) const;
+  void before_call();
+  void on_gradient(std::size_t layer, const kfac::LayerUse& use, const at::Tensor& gradient,
+                   std::int64_t pass);
+  bool gradients_are_gone() const;
+  void forget_passes();
   void hook_gradients(const std::vector<std::vector<at::Tensor>>& by_layer);
 
   const Distribution distribution_;
@@ -73,15 +84,21 @@ class Preconditioner::Impl {
   const std::vector<at::Tensor> parameters_;  // those that are trained
   const std::vector<at::Tensor> others_;      // of them, those outside the layers
   std::function<at::Tensor()> loss_scale_;    // null: 1
+  mutable plan::RefreshSchedule schedule_;    // remembers where it has been asked last
   std::int64_t steps_ = 0;
-  std::int64_t steps_seen_ = 0;           // by this object, which may have been loaded
-  std::map<int, KfacCounters> per_step_;  // what a step of a variant adds, without incidents
+  bool called_ = false;  // a layer, since the last step
+  runtime::ReplayedSteps replays_;
+  runtime::ProfileSchedule profile_;
 
   runtime::Incidents incidents_;
   runtime::StepRecorder recorder_;
   runtime::FactorBank bank_;
   runtime::StepExecutor executor_;
   runtime::CallLog calls_;  // of the first step
+  // Whether a gradient came to each layer in this step, and whether the caller has set them all to
+  // zero since then.
+  std::vector<bool> came_;
+  bool zeroed_ = false;
   runtime::RunPlans plans_;
 
   // Layers are timed in the coming step. Messages wait meanwhile: what they take from computation

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/runtime/readiness.h"
 
+#include <algorithm>
+
 namespace spdkfac::runtime {
 
 Readiness::Readiness(const std::vector<std::size_t>& gradients) {
@@ -11,8 +13,16 @@ Readiness::Readiness(const std::vector<std::size_t>& gradients) {
 
 void Readiness::begin() { counts_ = zero_; }
 
-void Readiness::end() {
-  if (!expected_) expected_ = counts_;
+void Readiness::end(std::int64_t passes) {
+  if (expected_) return;
+  expected_ = counts_;
+  expected_->passes = passes;
+}
+
+bool Readiness::gradients_complete(std::size_t layer) const {
+  const std::vector<std::int64_t>& expected = expected_->gradients[layer];
+  return counts_.gradients[layer] == expected &&
+         std::find(expected.begin(), expected.end(), 0) == expected.end();
 }
 
 }  // namespace spdkfac::runtime

@@ -3,26 +3,7 @@
 
 #include <ATen/ATen.h>
 
-#include "spdkfac/kfac/symmetric.h"
-
 namespace spdkfac::runtime {
-namespace {
-
-// A packed matrix and a number of its own, as one message.
-at::Tensor state_buffer(const FactorState& state) {
-  return at::zeros({packed_elements(state.dim()) + 1}, state.sum.options().dtype(at::kDouble));
-}
-
-void write_state(const at::Tensor& matrix, const at::Tensor& number, at::Tensor buffer) {
-  const std::int64_t elements = buffer.numel() - 1;
-  at::Tensor packed = at::empty({elements}, matrix.options());
-  kfac::pack_upper(matrix, packed);
-  buffer.narrow(0, 0, elements).copy_(packed);
-  buffer.narrow(0, elements, 1).copy_(number);
-}
-
-}  // namespace
-
 Residences residences_of(const Plan& full, const LayerOrder& order) {
   Residences residences;
   for (const Message& message : full.messages) {
@@ -46,13 +27,6 @@ void Residence::migrate(const Residences& to) {
   drop_what_others_keep();
 }
 
-void Residence::gather() {
-  for (const auto& [id, residence] : residences_) {
-    if (residence.average) share_average(id, *residence.average);
-    if (residence.inverse) share_inverse(id, *residence.inverse);
-  }
-}
-
 void Residence::drop_what_others_keep() {
   const int rank = communicator_.rank();
   for (const auto& [id, residence] : residences_) {
@@ -64,31 +38,22 @@ void Residence::drop_what_others_keep() {
 void Residence::share_average(FactorId id, int root) {
   LayerState& layer = bank_.state(id.layer);
   FactorState& state = layer.factor(id.side);
-  at::Tensor buffer = state_buffer(state);
-  if (communicator_.rank() == root) {
-    write_state(state.average->mean(), state.average->weight(), buffer);
-  }
-  communicator_.broadcast_async(buffer, root, "running average " + layer.layer().name).wait();
-  if (communicator_.rank() == root) return;
   layer.keep(id.side, true, state.inverse.has_value());
-  at::Tensor mean = at::empty_like(state.sum);
-  const std::int64_t elements = buffer.numel() - 1;
-  kfac::unpack_upper(buffer.narrow(0, 0, elements).to(mean.scalar_type()), mean);
-  state.average->restore(mean, buffer[elements]);
+  share(parts_of(*state.average), root, "running average " + layer.layer().name);
 }
 
 void Residence::share_inverse(FactorId id, int root) {
   LayerState& layer = bank_.state(id.layer);
   FactorState& state = layer.factor(id.side);
-  at::Tensor buffer = state_buffer(state);
-  if (communicator_.rank() == root) write_state(state.inverse->value, state.inverse->boost, buffer);
-  communicator_.broadcast_async(buffer, root, "inverse " + layer.layer().name).wait();
-  if (communicator_.rank() == root) return;
   layer.keep(id.side, state.average.has_value(), true);
-  const std::int64_t elements = buffer.numel() - 1;
-  kfac::unpack_upper(buffer.narrow(0, 0, elements).to(state.sum.scalar_type()),
-                     state.inverse->value);
-  state.inverse->boost.copy_(buffer.narrow(0, elements, 1));
+  share(parts_of(*state.inverse, state.moments), root, "inverse " + layer.layer().name);
+}
+
+// In their own types, as bytes.
+void Residence::share(const std::vector<StatePart>& parts, int root, const std::string& what) {
+  const at::Tensor bytes = bytes_of(parts);
+  communicator_.broadcast_async(bytes, root, what).wait();
+  if (communicator_.rank() != root) read_bytes(bytes, parts);
 }
 
 }  // namespace spdkfac::runtime

@@ -3,10 +3,13 @@
 
 #include <map>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "spdkfac/comm/communicator.h"
 #include "spdkfac/runtime/factor_bank.h"
 #include "spdkfac/runtime/layer_order.h"
+#include "spdkfac/runtime/state_parts.h"
 
 namespace spdkfac::runtime {
 
@@ -28,16 +31,22 @@ class Residence {
   Residence(Communicator& communicator, FactorBank& bank)
       : communicator_(communicator), bank_(bank) {}
 
-  // A new plan: what single ranks keep is sent where it will be kept. Collective, like gather().
+  // A new plan: what single ranks keep is sent where it will be kept. Collective.
   void migrate(const Residences& to);
-  // Everything to all ranks, for a checkpoint.
-  void gather();
-  // The reverse: drops what only others keep.
+  // Makes what the plan wants here, and drops what only others keep.
   void drop_what_others_keep();
+
+  // Whether the plan says who keeps the factor, and who does.
+  bool planned(FactorId id) const { return residences_.contains(id); }
+  FactorResidence of(FactorId id) const {
+    return planned(id) ? residences_.at(id) : FactorResidence{};
+  }
+  Communicator& communicator() const { return communicator_; }
 
  private:
   void share_average(FactorId id, int root);
   void share_inverse(FactorId id, int root);
+  void share(const std::vector<StatePart>& parts, int root, const std::string& what);
 
   Communicator& communicator_;
   FactorBank& bank_;

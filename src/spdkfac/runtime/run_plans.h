@@ -30,10 +30,11 @@ class RunPlans {
   RunPlans(const Distribution& distribution, const KfacOptions& options, c10::Device device,
            std::shared_ptr<spdlog::logger> logger);
 
-  // `parameters`: all that are trained. With several ranks these compare what they have seen; a
-  // plan that does not fit is a ConfigError. A call that throws may be repeated.
-  void make_first(const std::vector<TrackedLayer>& layers, const CallLog& calls,
-                  const std::vector<at::Tensor>& parameters);
+  // `parameters`: all that are trained. Several ranks join what they have seen: a layer that some
+  // of them did not call is in the plan, too. A plan that does not fit is a ConfigError. A call
+  // that throws may be repeated. Returns the calls that the plan is for, the same on all ranks.
+  CallLog make_first(const std::vector<TrackedLayer>& layers, const CallLog& calls,
+                     const std::vector<at::Tensor>& parameters);
   void make_again(const std::vector<LayerTimes>& times);
 
   // What ranks send, without gradients that someone else averages.
@@ -47,6 +48,7 @@ class RunPlans {
   void check(const Plan& plan) const;
 
   const Distribution& distribution_;
+  const c10::Device device_;
   const bool second_order_;
   std::vector<StepKind> kinds_;
   RefreshIntervals intervals_;

@@ -16,12 +16,6 @@ namespace {
 
 constexpr FactorSide kSides[] = {FactorSide::kA, FactorSide::kG};
 
-// In the type of the factors, which is that of the weights or wider.
-at::TensorOptions buffer_options(const at::Tensor& weight) {
-  const bool is_double = weight.scalar_type() == at::kDouble;
-  return at::TensorOptions().device(weight.device()).dtype(is_double ? at::kDouble : at::kFloat);
-}
-
 bool has_gradient(const LayerState& state) { return state.layer().weight.grad().defined(); }
 
 }  // namespace
@@ -42,6 +36,10 @@ void StepExecutor::adopt(const std::map<StepKind, Plan>& plans, const ModelSpec&
   SPDKFAC_CHECK(plans.contains(StepKind::kFull), "no plan of a full step");
   const LayerOrder layers(std::move(order), bank_.size());
   const Residences residences = residences_of(plans.at(StepKind::kFull), layers);
+  for (const auto& [id, residence] : residences) {
+    // Another rank has called it. Layers of several groups do not travel.
+    if (!bank_.state(id.layer).ready()) bank_.state(id.layer).make_ready(1);
+  }
   residence_.migrate(residences);
   const auto travels = [&](std::size_t layer) {
     return residences.contains({layer, FactorSide::kA});
@@ -60,7 +58,7 @@ void StepExecutor::adopt(const std::map<StepKind, Plan>& plans, const ModelSpec&
     const PlannedStep& step = steps_.try_emplace(kind, plan, model, layers).first->second;
     elements = std::max(elements, step.buffer_elements());
   }
-  launcher_.reserve(elements, buffer_options(bank_.state(0).layer().weight));
+  launcher_.reserve(elements, factor_options(bank_.state(0).layer().weight));
   step_ = &steps_.at(work_.kind());
   launcher_.follow(*step_);
 }
@@ -77,6 +75,13 @@ void StepExecutor::end() { launcher_.end(); }
 
 void StepExecutor::discard() { launcher_.discard(); }
 
+void StepExecutor::settle() {
+  bank_.passes().decide();
+  for (std::size_t layer = 0; layer < bank_.size(); ++layer) {
+    if (!defers(layer)) bank_.add_deferred({layer, FactorSide::kA});
+  }
+}
+
 // --- the passes ---
 
 bool StepExecutor::defers(std::size_t layer) const {
@@ -84,12 +89,32 @@ bool StepExecutor::defers(std::size_t layer) const {
          std::find(travelling_.begin(), travelling_.end(), layer) != travelling_.end();
 }
 
+// Whether the input is, or is made of, parameters and buffers of the model.
+bool StepExecutor::is_constant(std::size_t layer, const at::Tensor& input) const {
+  const std::vector<at::Tensor> buffers = bank_.state(layer).layer().buffers();
+  const auto of_model = [&](const at::Tensor& tensor) {
+    return gradients_.contains(tensor) ||
+           std::any_of(buffers.begin(), buffers.end(), [&](const at::Tensor& buffer) {
+             return buffer.defined() && tensor.is_alias_of(buffer);
+           });
+  };
+  return bank_.passes().is_constant(input, of_model);
+}
+
 std::int64_t StepExecutor::on_call(std::size_t layer, const kfac::LayerUse& use,
                                    const at::Tensor& input, const at::Tensor& output) {
   const FactorId id{layer, FactorSide::kA};
   const StepSpan visit(recorder_, StepPart::kVisit, input.device(), "visit", bank_.name(layer), id);
-  const std::int64_t pass =
-      work_.factors ? bank_.on_call(layer, use, input, output, defers(layer)) : 0;
+  Passes& passes = bank_.passes();
+  const bool first = passes.ended();
+  const std::int64_t pass = passes.on_call(use, input, output);
+  if (work_.factors) {
+    const bool doubtful =
+        use.rows() > 0 && (!passes.decided() || use.rows() % passes.examples(pass) != 0);
+    const bool constant = doubtful && !first && is_constant(layer, input);
+    if (constant) passes.set_constant();
+    bank_.add(id, {use, pass, input, constant}, defers(layer));
+  }
   launcher_.factor_added(id);
   return pass;
 }
@@ -99,7 +124,7 @@ void StepExecutor::on_gradient(std::size_t layer, const kfac::LayerUse& use,
   const FactorId id{layer, FactorSide::kG};
   const StepSpan visit(recorder_, StepPart::kVisit, gradient.device(), "visit", bank_.name(layer),
                        id);
-  if (work_.factors) bank_.on_gradient(layer, use, gradient, pass, defers(layer));
+  if (work_.factors) bank_.add(id, {use, pass, gradient}, defers(layer));
   launcher_.factor_added(id);
 }
 
@@ -110,6 +135,7 @@ void StepExecutor::on_gradient(std::size_t layer, const kfac::LayerUse& use,
 void StepExecutor::synchronize() {
   SPDKFAC_CHECK(planned(), "a step without a plan");
   if (synchronized_) return;
+  require_gradients_as_sent();
   launcher_.launch_deferred();
   const std::vector<Message>& messages = step_->messages();
   std::size_t end = 0;
@@ -161,20 +187,26 @@ void StepExecutor::receive(std::size_t index) {
   const Message& message = step_->messages()[index];
   if (message.route.root && *message.route.root != communicator_.rank()) return;
   if (!synchronized_) receive_gradients(message);
-  bank_.average_packed(launcher_.factors_of(message), communicator_.size());
+  bank_.average_packed(launcher_.factors_of(message));
 }
 
 void StepExecutor::receive_gradients(const Message& message) {
   for (const Member& member : message.members) {
     if (member.kind != TensorKind::kGradient) continue;
     const std::size_t layer = step_->order().tracked(member.layer);
-    if (launcher_.gradients_changed(layer)) {
-      throw ConfigError(
-          fmt::format("kfac: a gradient of layer {} was changed between backward() and step(); on "
-                      "several ranks it has already been sent: call synchronize() first",
-                      bank_.name(layer)));
-    }
     gradients_.read(layer, launcher_.slot(member), 1.0 / communicator_.size());
+  }
+}
+
+// Before anything else leaves, so that ranks that all did it get the same error.
+void StepExecutor::require_gradients_as_sent() const {
+  for (std::size_t layer = 0; layer < bank_.size(); ++layer) {
+    if (!launcher_.gradients_changed(layer)) continue;
+    throw ConfigError(
+        fmt::format("kfac: a gradient of layer {} was changed, replaced or dropped between "
+                    "backward() and step(); on several ranks it has already been sent: call "
+                    "synchronize() first",
+                    bank_.name(layer)));
   }
 }
 
@@ -182,7 +214,9 @@ void StepExecutor::receive_gradients(const Message& message) {
 
 std::vector<at::Tensor> StepExecutor::run() {
   SPDKFAC_CHECK(planned(), "a step without a plan");
+  if (!synchronized_) require_gradients_as_sent();
   send_rest();
+  if (work_.factors) note_missed_calls();
   for (; received_ < step_->messages().size(); ++received_) {
     if (!is_means(step_->messages()[received_])) receive(received_);
   }
@@ -195,6 +229,15 @@ std::vector<at::Tensor> StepExecutor::run() {
   return inner;
 }
 
+// A rank that does not call a layer has no gradient of it either.
+void StepExecutor::note_missed_calls() {
+  for (const std::size_t layer : travelling_) {
+    if (!bank_.state(layer).seen() && launcher_.has_gradient(layer)) {
+      incidents_.not_captured(layer);
+    }
+  }
+}
+
 void StepExecutor::average_own_factors() {
   std::vector<FactorId> fresh;
   for (const std::size_t layer : own_) {
@@ -204,7 +247,7 @@ void StepExecutor::average_own_factors() {
         state.keep(side, true, true);
         fresh.push_back({layer, side});
       }
-    } else if (has_gradient(state)) {
+    } else if (!state.seen() && has_gradient(state)) {
       incidents_.not_captured(layer);
     }
   }
@@ -218,22 +261,29 @@ void StepExecutor::invert_own_layers() {
   bank_.invert_all(stale);
 }
 
-// What no broadcast has brought. `inner` has ⟨V, ∇W⟩ of each layer that has been preconditioned.
+// What no broadcast has brought. `inner` is that of each layer that has been preconditioned.
 std::vector<at::Tensor> StepExecutor::precondition(std::vector<at::Tensor> inner) {
   const std::vector<bool> sent =
       layers_sending_gradient(step_->plan(), step_->order().tracked().size());
   for (const std::size_t layer : travelling_) {
     const auto planned = static_cast<std::size_t>(step_->order().planned(layer).value());
     if (!sent[planned] && has_gradient(bank_.state(layer))) {
-      inner[layer] = bank_.precondition(layer).to(at::kDouble);
+      inner[layer] = bank_.precondition(layer);
     }
   }
-  std::erase_if(inner, [](const at::Tensor& one) { return !one.defined(); });
+  if (!step_->plan().options.second_order()) return inner;
   std::vector<std::size_t> own;
-  std::copy_if(own_.begin(), own_.end(), std::back_inserter(own), [&](std::size_t layer) {
-    return bank_.state(layer).has_inverses() && has_gradient(bank_.state(layer));
-  });
-  for (at::Tensor& one : bank_.precondition_all(own)) inner.push_back(std::move(one));
+  for (const std::size_t layer : own_) {
+    const LayerState& state = bank_.state(layer);
+    if (!has_gradient(state)) continue;
+    if (state.has_inverses()) {
+      own.push_back(layer);
+    } else {
+      inner[layer] = bank_.without_inverses(layer);
+    }
+  }
+  const std::vector<at::Tensor> of_own = bank_.precondition_all(own);
+  for (std::size_t i = 0; i < own.size(); ++i) inner[own[i]] = of_own[i];
   return inner;
 }
 

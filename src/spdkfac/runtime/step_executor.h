@@ -49,6 +49,8 @@ class StepExecutor {
              std::vector<std::size_t> order);
   bool planned() const { return !steps_.empty(); }
 
+  // From the next step on messages wait for run() or synchronize().
+  void hold_messages() { launcher_.hold(); }
   // The next step begins. With `defer` messages wait for run(), so that none travels during passes.
   void begin(StepWork work, bool defer);
   const StepWork& work() const { return work_; }
@@ -59,6 +61,8 @@ class StepExecutor {
                        const at::Tensor& output);
   void on_gradient(std::size_t layer, const kfac::LayerUse& use, const at::Tensor& gradient,
                    std::int64_t pass);
+  // Whether a call of the layer was seen in this step.
+  bool called(std::size_t layer) const { return launcher_.called(layer); }
   // Autograd has finished a gradient of a layer.
   void gradient_finished(std::size_t layer, std::size_t gradient) {
     launcher_.gradient_finished(layer, gradient);
@@ -67,27 +71,29 @@ class StepExecutor {
   // Sends and takes in the gradients that are not sent to single owners; run() does the rest.
   void synchronize();
   // Everything between the backward pass and the clipping of gradients: on return this rank has all
-  // preconditioned gradients (averaged ones, without factors). Returns values whose sum is
-  // Σ⟨V, ∇W⟩.
+  // preconditioned gradients (averaged ones, without factors). Returns what clipping needs of each
+  // layer of the bank (kfac::inner_product); undefined for those that keep their gradients.
   std::vector<at::Tensor> run();
+  // Adds what waited for the number of examples to be known.
+  void settle();
   // Ends the step that has run.
   void end();
   // Gives up the step, whose batch is not to count.
   void discard();
 
-  // Averages and inverses of all layers on this rank, for a checkpoint; collective.
-  void gather_state() { residence_.gather(); }
-  // The reverse: keeps only what the plan asks for.
-  void drop_state_of_others() { residence_.drop_what_others_keep(); }
+  Residence& residence() { return residence_; }
 
   Bytes buffer_bytes() const { return launcher_.buffer_bytes(); }
 
  private:
   bool defers(std::size_t layer) const;
+  bool is_constant(std::size_t layer, const at::Tensor& input) const;
   void send_rest();
   void add_deferred();
   void receive(std::size_t message);
   void receive_gradients(const Message& message);
+  void require_gradients_as_sent() const;
+  void note_missed_calls();
   void average_own_factors();
   void invert_own_layers();
   std::vector<at::Tensor> precondition(std::vector<at::Tensor> inner);

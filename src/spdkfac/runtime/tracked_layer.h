@@ -12,10 +12,15 @@ namespace spdkfac {
 // A layer that K-FAC covers, known by its weight: any operator that uses this weight is the layer.
 struct TrackedLayer {
   std::string name;
-  at::Tensor weight;  // [out, in] or [out, in/groups, kh, kw]
-  at::Tensor bias;    // undefined without one
+  at::Tensor weight;        // [out, in] or [out, in/groups, kh, kw]
+  at::Tensor bias;          // undefined without one
+  std::int64_t groups = 1;  // of a convolution
   // Whether forward passes count now: false in evaluation mode.
   std::function<bool()> training = [] { return true; };
+  // Sees only some of the examples, as an expert does: its rows are its examples.
+  bool partial = false;
+  // What the modules around the layer hold beside parameters, as tables of positions.
+  std::function<std::vector<at::Tensor>()> buffers = [] { return std::vector<at::Tensor>(); };
 
   bool convolution() const { return weight.dim() == 4; }
 };

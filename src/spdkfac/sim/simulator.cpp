@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/sim/simulator.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -68,7 +69,8 @@ double bytes_per_worker(const Plan& plan, const ModelSpec& model) {
   double elements = 0;
   for (const Message& message : plan.messages) {
     const double rounds = message.route.op == CollectiveOp::kAllReduce ? 2 : 1;
-    elements += rounds * static_cast<double>(message.elements);
+    const auto counts = std::count_if(message.members.begin(), message.members.end(), is_factor);
+    elements += rounds * static_cast<double>(message.elements + counts);
   }
   for (const ResultBroadcast& step : result_broadcasts(plan, model)) {
     elements += static_cast<double>(step.elements);

@@ -26,7 +26,8 @@ IterationResult simulate(const Plan& plan, const ModelSpec& model, const CostMod
                          const SimulationOptions& options = {});
 
 // Average bytes that a rank sends in one step of the plan, with bandwidth-optimal collectives on
-// P ranks: all-reduce 2·(P−1)/P of its payload; reduce and broadcast (P−1)/P.
+// P ranks: all-reduce 2·(P−1)/P of its payload; reduce and broadcast (P−1)/P. Each factor of a
+// message adds one element, the number of its examples.
 double bytes_per_worker(const Plan& plan, const ModelSpec& model);
 
 }  // namespace spdkfac

@@ -3,17 +3,14 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
 #include <system_error>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include "spdkfac/base/error.h"
-#include "spdkfac/base/json.h"
 
 namespace spdkfac::train {
 namespace {
@@ -22,12 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kSuffix = ".ckpt";
-
-// Behind the content, where readers of archives do not mind it.
-std::string trailer(std::string_view content) {
-  const auto sum = crc32_z(0, reinterpret_cast<const Bytef*>(content.data()), content.size());
-  return fmt::format("\nspdkfac.checkpoint/1 size={:020} crc32={:08x}\n", content.size(), sum);
-}
+constexpr const char* kDamaged = ".damaged";
 
 // −1: not the name of a checkpoint.
 std::int64_t step_of(const std::string& name) {
@@ -73,10 +65,16 @@ CheckpointFolder::~CheckpointFolder() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-std::vector<fs::path> CheckpointFolder::files() const {
+std::vector<fs::path> CheckpointFolder::files() const { return files_with(""); }
+
+std::vector<fs::path> CheckpointFolder::damaged() const { return files_with(kDamaged); }
+
+std::vector<fs::path> CheckpointFolder::files_with(const std::string& ending) const {
   std::vector<std::pair<std::int64_t, fs::path>> found;
   for (const auto& entry : fs::directory_iterator(folder_)) {
-    const std::int64_t step = step_of(entry.path().filename().string());
+    const std::string name = entry.path().filename().string();
+    if (!name.ends_with(ending)) continue;
+    const std::int64_t step = step_of(name.substr(0, name.size() - ending.size()));
     if (step >= 0) found.emplace_back(step, entry.path());
   }
   std::sort(found.rbegin(), found.rend());
@@ -85,9 +83,11 @@ std::vector<fs::path> CheckpointFolder::files() const {
   return result;
 }
 
-void CheckpointFolder::save(std::int64_t step, std::string content) const {
-  content += trailer(content);
-  write_file_atomically(folder_ / fmt::format("{}{:08}{}", kPrefix, step, kSuffix), content);
+fs::path CheckpointFolder::file_of(std::int64_t step) const {
+  return folder_ / fmt::format("{}{:08}{}", kPrefix, step, kSuffix);
+}
+
+void CheckpointFolder::remove_old() const {
   const std::vector<fs::path> all = files();
   std::error_code ignored;
   for (std::size_t i = static_cast<std::size_t>(keep_); i < all.size(); ++i) {
@@ -95,27 +95,9 @@ void CheckpointFolder::save(std::int64_t step, std::string content) const {
   }
 }
 
-std::string CheckpointFolder::read(const fs::path& file) const {
-  std::ifstream in(file, std::ios::binary | std::ios::ate);
-  const auto fail = [&](const std::string& why) {
-    throw Error(fmt::format("{}: cannot be read ({})", file.string(), why));
-  };
-  if (!in) fail(std::generic_category().message(errno));
-  const std::streamoff size = in.tellg();
-  std::string content(static_cast<std::size_t>(std::max<std::streamoff>(size, 0)), '\0');
-  in.seekg(0);
-  if (!in.read(content.data(), size)) fail(std::generic_category().message(errno));
-  const std::size_t length = trailer("").size();
-  if (content.size() < length) fail(fmt::format("it has only {} bytes", content.size()));
-  const std::string end = content.substr(content.size() - length);
-  content.resize(content.size() - length);
-  if (end != trailer(content)) fail("its checksum does not match");
-  return content;
-}
-
 void CheckpointFolder::set_aside(const fs::path& file) const {
   std::error_code ignored;
-  fs::rename(file, file.string() + ".damaged", ignored);
+  fs::rename(file, file.string() + kDamaged, ignored);
 }
 
 }  // namespace spdkfac::train

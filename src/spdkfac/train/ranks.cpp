@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/train/ranks.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 
@@ -13,12 +14,19 @@
 #include "spdkfac/comm/mpi.h"
 #include "spdkfac/comm/nccl.h"
 #include "spdkfac/comm/rank_values.h"
+#include "spdkfac/comm/root_work.h"
 
 namespace spdkfac::train {
 namespace {
 
 CommOptions comm_options(const RankOptions& options) {
   return {.timeout = std::chrono::seconds(options.timeout_seconds)};
+}
+
+// How often a rank that others wait for shows that it lives.
+std::chrono::milliseconds beat_of(const RankOptions& options) {
+  const auto quarter = std::chrono::milliseconds(options.timeout_seconds * 1000 / 4);
+  return std::min<std::chrono::milliseconds>(quarter, std::chrono::seconds(1));
 }
 
 std::shared_ptr<Communicator> make_control(const RankOptions& options, at::Device device) {
@@ -59,12 +67,17 @@ int launched_rank() {
 }
 
 Ranks::Ranks(const RankOptions& options, at::Device device)
-    : control_(make_control(options, device)),
+    : beat_(beat_of(options)),
+      control_(make_control(options, device)),
       communicator_(make_data(options, device, control_)),
       stop_(at::zeros({1})) {}
 
 void Ranks::require_same(const std::string& what, const std::string& value) const {
   spdkfac::comm::require_same(*control_, what, value);
+}
+
+void Ranks::require_all(const std::string& what, const std::exception_ptr& failure) const {
+  spdkfac::comm::require_all(*control_, what, failure);
 }
 
 std::vector<double> Ranks::sum(const std::vector<double>& values) const {
@@ -93,6 +106,16 @@ at::Tensor Ranks::gather_bytes(const at::Tensor& bytes) const {
   const at::Tensor all = at::empty({size(), mine.numel()}, mine.options());
   control_->all_gather_async(mine, all, "bytes of all ranks").wait();
   return all;
+}
+
+void Ranks::share(const at::Tensor& tensor) const {
+  if (tensor.numel() == 0) return;
+  control_->broadcast_async(tensor.view({-1}).view(at::kByte), 0, "a tensor of the first rank")
+      .wait();
+}
+
+void Ranks::on_first(const std::string& what, const std::function<void()>& work) const {
+  comm::run_on_rank_zero(*control_, beat_, what, work);
 }
 
 void Ranks::average(const std::vector<at::Tensor>& buffers) const {

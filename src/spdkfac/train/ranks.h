@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +36,8 @@ class Ranks {
 
   // Where values differ every rank throws a ConfigError that says which.
   void require_same(const std::string& what, const std::string& value) const;
+  // All ranks or none: `failure` is why this one cannot go on, or null (comm/agreement.h).
+  void require_all(const std::string& what, const std::exception_ptr& failure) const;
   // The sums of these numbers over the ranks.
   std::vector<double> sum(const std::vector<double>& values) const;
   // Number by number the largest of the ranks.
@@ -45,6 +50,10 @@ class Ranks {
   Seconds clock_offset() const;
   // Row r: the bytes of rank r.
   at::Tensor gather_bytes(const at::Tensor& bytes) const;
+  // The first rank's tensor, on the CPU, to all.
+  void share(const at::Tensor& tensor) const;
+  // Runs `work` on the first rank; the others wait as long as it takes (comm/root_work.h).
+  void on_first(const std::string& what, const std::function<void()>& work) const;
   // Averages buffers of floating point, such as batch statistics.
   void average(const std::vector<at::Tensor>& buffers) const;
 
@@ -53,6 +62,7 @@ class Ranks {
   bool any_stopped(bool mine);
 
  private:
+  std::chrono::milliseconds beat_;
   std::shared_ptr<Communicator> control_;
   std::shared_ptr<Communicator> communicator_;
   at::Tensor stop_;

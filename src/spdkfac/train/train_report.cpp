@@ -6,22 +6,12 @@
 #include <fmt/ranges.h>
 
 #include "spdkfac/plan/plan_options.h"
+#include "spdkfac/runtime/counters_json.h"
 
 namespace spdkfac::train {
 namespace {
 
 double per(double amount, double by) { return by > 0 ? amount / by : 0; }
-
-Json counters_json(const KfacCounters& counters) {
-  return {{"steps", counters.steps},
-          {"factor_updates", counters.factor_updates},
-          {"inverse_updates", counters.inverse_updates},
-          {"nonfinite_factors", counters.nonfinite_factors},
-          {"inverse_retries", counters.inverse_retries},
-          {"inverses_kept", counters.inverses_kept},
-          {"nonfinite_gradients", counters.nonfinite_gradients},
-          {"layers_without_factors", counters.layers_without_factors}};
-}
 
 void add_evaluation(Json& json, const TrainStatus& status) {
   json["test_loss"] = status.evaluation ? Json(status.evaluation->loss) : Json();
@@ -31,7 +21,11 @@ void add_evaluation(Json& json, const TrainStatus& status) {
 }  // namespace
 
 double TrainStatus::epochs() const {
-  return static_cast<double>(position.step) / static_cast<double>(steps_per_epoch);
+  const auto steps = static_cast<double>(steps_per_epoch);
+  const auto batch = static_cast<double>(options.batch * world);
+  return (static_cast<double>(position.epoch) * steps +
+          static_cast<double>(position.examples) / batch) /
+         steps;
 }
 
 double TrainStatus::train_loss() const {
@@ -54,11 +48,9 @@ TrainRow row_of(const TrainStatus& status) {
 
 Json epoch_json(const TrainStatus& status) {
   const TrainPosition& position = status.position;
-  // The epoch that the last step belongs to.
-  const std::int64_t epoch = (position.step - 1) / status.steps_per_epoch;
   Json json = {{"kind", "epoch"},
-               {"epoch", epoch + 1},
-               {"steps", position.step - epoch * status.steps_per_epoch},
+               {"epoch", position.epoch + 1},
+               {"steps", position.epoch_steps},
                {"train_loss", status.train_loss()}};
   add_evaluation(json, status);
   json["seconds"] = position.epoch_seconds;
@@ -68,7 +60,7 @@ Json epoch_json(const TrainStatus& status) {
   json["total_seconds"] = position.seconds;
   json["examples_per_second"] = status.images_per_second();
   json["learning_rate"] = status.learning_rate;
-  if (status.counters) json["kfac"] = counters_json(*status.counters);
+  if (status.counters) json["kfac"] = runtime::counters_json(*status.counters);
   return json;
 }
 
@@ -108,7 +100,7 @@ Json summary_json(const TrainStatus& status, const Training& training,
           status.position.seconds);
   json["parameters_sha256"] = training.digest();
   if (options.second_order()) json["covered_layers"] = training.kfac->layers().size();
-  if (status.counters) json["kfac"] = counters_json(*status.counters);
+  if (status.counters) json["kfac"] = runtime::counters_json(*status.counters);
   return json;
 }
 
@@ -144,10 +136,11 @@ std::string trouble_text(const KfacCounters& counters) {
     if (count > 0) parts.push_back(fmt::format("{} {}", count, what));
   };
   add(counters.nonfinite_factors, "factors with NaN or Inf left out");
-  add(counters.inverse_retries, "factorisations repeated with more damping");
+  add(counters.inverse_retries, "inversions with more damping");
   add(counters.inverses_kept, "refreshes that kept the previous inverse");
   add(counters.nonfinite_gradients, "steps left out because of NaN or Inf in gradients");
   add(counters.layers_without_factors, "gradients without a captured call of their layer");
+  add(counters.layers_scaled, "gradients scaled for lack of inverses");
   if (parts.empty()) return "";
   return fmt::format("K-FAC: {}; see docs/errors.md", fmt::join(parts, ", "));
 }

@@ -6,38 +6,45 @@
 #include <string>
 
 #include "spdkfac/train/checkpoint_folder.h"
+#include "spdkfac/train/optimizer_state.h"
 #include "spdkfac/train/train_options.h"
 #include "spdkfac/train/training.h"
 
 namespace spdkfac::train {
 
-// Where a run stands. Epoch and batch follow from the step.
+// Where a run stands. The data of an epoch are counted in examples, so that another number of ranks
+// can go on.
 struct TrainPosition {
   std::int64_t step = 0;
-  double seconds = 0;  // spent training
+  std::int64_t epoch = 0;  // from 0
+  double seconds = 0;      // spent training
   // Of the epoch so far.
-  double loss_sum = 0;  // over its examples
-  std::int64_t examples = 0;
+  std::int64_t examples = 0;  // that all ranks have taken
+  std::int64_t epoch_steps = 0;
+  double loss_sum = 0;  // over this rank's examples
   double epoch_seconds = 0;
 };
 
-// Everything that the next steps depend on, as the content of a checkpoint: the run that loads it
-// goes on as if it had never stopped, on the CPU bit for bit. All ranks call it and get the same.
-std::string save_state(Training& training, const TrainPosition& position, const Settings& settings);
+// The names of what a checkpoint holds; docs/formats.md.
+constexpr const char* kCheckpointFormat = "spdkfac.checkpoint/2";
+NamedTensors model_parameters(const Training& training);
+NamedTensors model_tensors(const Training& training);  // with buffers
 
-// Into a training made with the same settings; others are a ConfigError that names them. Content
-// that is no such state is an Error.
-TrainPosition load_state(const std::string& content, const std::string& where, Training& training,
-                         const Settings& settings);
+// Writes everything that the next steps depend on as the checkpoint of the step: the run that loads
+// it continues as if it had never stopped, on the CPU bit for bit. All ranks call it; the first one
+// has the folder and writes, tensor by tensor, so that no rank needs more memory than in a step.
+void save_state(const CheckpointFolder* folder, Training& training, const TrainPosition& position,
+                const Settings& settings);
 
-// Loads the newest checkpoint that can be read; damaged ones are set aside and told to `warn`.
-// Nothing when the folder has none; a ConfigError when it has some and none can be read.
 struct Resumed {
   TrainPosition position;
   std::string file;
-  std::string content;
 };
-std::optional<Resumed> load_newest(const CheckpointFolder& folder, Training& training,
+// Loads the newest checkpoint whose size and checksum are right, into a training made with the same
+// settings. Damaged ones are set aside and told to `warn`. Nothing when there is none; a
+// ConfigError when there are some and all are damaged. Any other error leaves files and training as
+// they are. All ranks call it; the first one has the folder.
+std::optional<Resumed> load_newest(const CheckpointFolder* folder, Training& training,
                                    const Settings& settings,
                                    const std::function<void(const std::string&)>& warn);
 

@@ -31,13 +31,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Epochs and steps as given; one of both may be open.
-std::int64_t total_steps(const TrainOptions& options, std::int64_t steps_per_epoch) {
-  const std::int64_t by_epochs = options.epochs * steps_per_epoch;
-  if (options.max_steps == 0) return by_epochs;
-  return options.epochs == 0 ? options.max_steps : std::min(by_epochs, options.max_steps);
-}
-
 // A long run must not end with a path that could never be written.
 void check_trace(const std::string& path) {
   if (path.empty()) return;
@@ -64,7 +57,7 @@ class Trainer {
 
  private:
   void begin();
-  void train_step(const data::Batches& batches);
+  void train_step(const data::Batch& batch);
   void after_step();
   // Brings time and loss since the last call into the position. On CUDA this waits for the device.
   void settle();
@@ -73,9 +66,15 @@ class Trainer {
   // With the loss of all ranks, which all of them ask for at once, or with an estimate of it.
   TrainStatus status(bool of_all_ranks);
   void say_what_ranks_did(Json& summary);
-  std::optional<Resumed> resume();
   TrainResult finish();
-  bool end_of_epoch() const { return position_.step % per_epoch_ == 0; }
+  // Of all ranks.
+  std::int64_t batch_of_all() const { return options_.batch * ranks_.size(); }
+  std::int64_t steps_left_in_epoch() const {
+    return (training_.train.size - position_.examples) / batch_of_all();
+  }
+  void next_epoch();
+  // Epochs and steps as given; one of both may be open.
+  std::int64_t total_steps() const;
   bool due(std::int64_t interval) const { return interval > 0 && position_.step % interval == 0; }
   bool done() const { return position_.step >= total_ || target_reached_ || stopped_; }
 
@@ -85,13 +84,13 @@ class Trainer {
   std::optional<CheckpointFolder> checkpoints_;
   Training training_;
   Ranks& ranks_;
+  TrainPosition position_;
   std::int64_t per_epoch_;
   std::int64_t total_;
   LearningRate rate_;
   Settings settings_;
   Interrupt interrupt_;
 
-  TrainPosition position_;
   Clock::time_point since_;               // what is not in the position yet
   at::Tensor loss_;                       // sum of what is not in the position yet, on the device
   std::optional<Evaluation> evaluation_;  // of the last evaluated step
@@ -108,8 +107,8 @@ Trainer::Trainer(const TrainOptions& options, std::unique_ptr<Ranks> ranks, Trai
       training_(make_training(options, std::move(ranks),
                               [this](const std::string& text) { listener_.line(text); })),
       ranks_(*training_.ranks),
-      per_epoch_(training_.train.size / (options.batch * ranks_.size())),
-      total_(total_steps(options, per_epoch_)),
+      per_epoch_(training_.train.size / batch_of_all()),
+      total_(total_steps()),
       rate_{options.learning_rate, options.schedule, options.warmup_steps, total_},
       settings_(settings_of(options, ranks_.size(), total_)),
       loss_(torch::zeros({}, at::TensorOptions(at::kDouble).device(training_.device))) {
@@ -117,6 +116,21 @@ Trainer::Trainer(const TrainOptions& options, std::unique_ptr<Ranks> ranks, Trai
   if (!options.checkpoint_dir.empty() && ranks_.first()) {
     checkpoints_.emplace(options.checkpoint_dir, options.keep);
   }
+}
+
+// From where the run stands: another number of ranks may have done the first steps.
+std::int64_t Trainer::total_steps() const {
+  const std::int64_t later = options_.epochs - 1 - position_.epoch;
+  const std::int64_t by_epochs =
+      later < 0 ? position_.step : position_.step + steps_left_in_epoch() + later * per_epoch_;
+  if (options_.max_steps == 0) return by_epochs;
+  return options_.epochs == 0 ? options_.max_steps : std::min(by_epochs, options_.max_steps);
+}
+
+void Trainer::next_epoch() {
+  ++position_.epoch;
+  position_.examples = position_.epoch_steps = 0;
+  position_.loss_sum = position_.epoch_seconds = 0;
 }
 
 void Trainer::begin() {
@@ -132,13 +146,16 @@ void Trainer::begin() {
                     "it, or another --checkpoint-dir",
                     options_.checkpoint_dir, files.front().filename().string()));
   }
-  const auto resumed = resume();
+  const auto resumed = load_newest(checkpoints_ ? &*checkpoints_ : nullptr, training_, settings_,
+                                   [&](const std::string& text) { listener_.warning(text); });
   if (!resumed) {
     listener_.line(
         fmt::format("no checkpoint in {}; starting from the beginning", options_.checkpoint_dir));
     return;
   }
   position_ = resumed->position;
+  if (steps_left_in_epoch() == 0) next_epoch();  // too few examples are left for these ranks
+  total_ = rate_.total_steps = total_steps();
   saved_step_ = position_.step;
   listener_.line(fmt::format("continuing from {} after {} steps", resumed->file, position_.step));
   if (options_.target_accuracy > 0) {
@@ -147,31 +164,18 @@ void Trainer::begin() {
   }
 }
 
-// The first rank reads; the others take what it found.
-std::optional<Resumed> Trainer::resume() {
-  std::optional<Resumed> found;
-  if (checkpoints_) {
-    found = load_newest(*checkpoints_, training_, settings_,
-                        [&](const std::string& text) { listener_.warning(text); });
-  }
-  if (ranks_.alone()) return found;
-  const std::string content = ranks_.from_first(found ? found->content : "");
-  if (content.empty() || ranks_.first()) return found;
-  return Resumed{load_state(content, "the checkpoint of rank 0", training_, settings_), "", ""};
-}
-
-void Trainer::train_step(const data::Batches& batches) {
-  const data::Batch batch = batches.at(position_.step % per_epoch_);
+void Trainer::train_step(const data::Batch& batch) {
   const double rate = learning_rate_at(rate_, position_.step);
   training_.optimizer->zero_grad();
   const at::Tensor loss =
       at::cross_entropy_loss(training_.model->forward(batch.images), batch.labels);
   loss.backward();
-  if (training_.kfac) training_.kfac->step(rate);
+  if (training_.kfac) training_.kfac->step(rate, momentum_of(*training_.optimizer));
   for (auto& group : training_.optimizer->param_groups()) group.options().set_lr(rate);
   training_.optimizer->step();
   loss_.add_(loss.detach(), batch.size());
   ++position_.step;
+  ++position_.epoch_steps;
   ++steps_here_;
   position_.examples += batch.size() * ranks_.size();
 }
@@ -196,14 +200,14 @@ void Trainer::settle() {
 
 void Trainer::show_progress() {
   const TrainStatus now = status(/*of_all_ranks=*/false);
-  listener_.progress({.epoch = (position_.step - 1) / per_epoch_ + 1,
-                      .batch = (position_.step - 1) % per_epoch_ + 1,
-                      .batches = per_epoch_,
-                      .steps_left = total_ - position_.step,
-                      .steps_per_second = now.images_per_second() /
-                                          static_cast<double>(options_.batch * ranks_.size()),
-                      .images_per_second = now.images_per_second(),
-                      .loss = now.train_loss()});
+  listener_.progress(
+      {.epoch = position_.epoch + 1,
+       .batch = position_.epoch_steps,
+       .batches = position_.epoch_steps + steps_left_in_epoch(),
+       .steps_left = total_ - position_.step,
+       .steps_per_second = now.images_per_second() / static_cast<double>(batch_of_all()),
+       .images_per_second = now.images_per_second(),
+       .loss = now.train_loss()});
 }
 
 TrainStatus Trainer::status(bool of_all_ranks) {
@@ -222,7 +226,8 @@ void Trainer::after_step() {
   if (training_.device.is_cpu() || listener_.progress_due()) settle();
   if (listener_.progress_due()) show_progress();
   evaluation_.reset();
-  if (end_of_epoch() || due(options_.eval_every) || position_.step == total_) {
+  const bool end_of_epoch = steps_left_in_epoch() == 0;
+  if (end_of_epoch || due(options_.eval_every) || position_.step == total_) {
     settle();
     evaluation_ = evaluate(training_, options_.batch);
     target_reached_ =
@@ -231,17 +236,14 @@ void Trainer::after_step() {
     if (options_.second_order()) now.counters = training_.kfac->counters();
     listener_.row(row_of(now));
     if (due(options_.eval_every)) metrics_.append(eval_json(now));
-    if (end_of_epoch() || position_.step == total_ || target_reached_) {
+    if (end_of_epoch || position_.step == total_ || target_reached_) {
       metrics_.append(epoch_json(now));
     }
-    if (end_of_epoch()) {
-      position_.loss_sum = position_.epoch_seconds = 0;
-      position_.examples = 0;
-    }
+    if (end_of_epoch) next_epoch();
     since_ = Clock::now();
   }
   const bool by_interval =
-      options_.checkpoint_every > 0 ? due(options_.checkpoint_every) : end_of_epoch();
+      options_.checkpoint_every > 0 ? due(options_.checkpoint_every) : end_of_epoch;
   if (by_interval) save_checkpoint();
   stopped_ = ranks_.any_stopped(interrupt_.signal() != 0);
 }
@@ -250,8 +252,7 @@ void Trainer::save_checkpoint() {
   if (options_.checkpoint_dir.empty() || saved_step_ == position_.step) return;
   settle();
   ranks_.average(training_.model->buffers());
-  std::string content = save_state(training_, position_, settings_);
-  if (checkpoints_) checkpoints_->save(position_.step, std::move(content));
+  save_state(checkpoints_ ? &*checkpoints_ : nullptr, training_, position_, settings_);
   saved_step_ = position_.step;
   since_ = Clock::now();
 }
@@ -264,14 +265,15 @@ TrainResult Trainer::run() {
                                                   .shuffle = true,
                                                   .augment = options_.augment,
                                                   .seed = options_.seed,
-                                                  .epoch = position_.step / per_epoch_,
+                                                  .epoch = position_.epoch,
                                                   .rank = ranks_.rank(),
                                                   .world = ranks_.size(),
+                                                  .first = position_.examples,
                                                   .device = training_.device});
-    do {
-      train_step(batches);
+    for (std::int64_t k = 0; k < batches.size() && !done(); ++k) {
+      train_step(batches.at(k));
       after_step();
-    } while (!done() && !end_of_epoch());
+    }
   }
   return finish();
 }

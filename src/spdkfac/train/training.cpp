@@ -112,6 +112,7 @@ Training make_training(const TrainOptions& options, std::unique_ptr<Ranks> given
   Training training;
   training.device = find_device(options.device);
   training.ranks = std::move(given);
+  training.second_order = options.second_order();
   const Ranks& ranks = *training.ranks;
   ranks.require_same("the options", options_text(options, ranks.size()));
   torch::manual_seed(options.seed);

@@ -23,6 +23,7 @@ struct Training {
   std::shared_ptr<models::Model> model;
   std::unique_ptr<Ranks> ranks;
   std::unique_ptr<Preconditioner> kfac;  // null for first-order training of one rank
+  bool second_order = false;             // otherwise it averages gradients, and has no state
   std::unique_ptr<torch::optim::Optimizer> optimizer;
 
   std::int64_t parameters() const;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step on a GPU never waits for it: with a long kernel queued in front, the host gets through
 // forward, backward, K-FAC and update while that kernel still runs.
+#include <functional>
+
 #include <ATen/cuda/Sleep.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
@@ -8,7 +10,11 @@
 #include <torch/torch.h>
 
 #include "runtime/kfac_fixture.h"
+#include "spdkfac/comm/emulated_link.h"
+#include "spdkfac/comm/mirrored_peers.h"
+#include "spdkfac/comm/nccl.h"
 #include "spdkfac/models/model.h"
+#include "support/models.h"
 
 namespace spdkfac {
 namespace {
@@ -86,6 +92,92 @@ TEST(NoHostWait, NoStepOfALargeNetworkAsksForIt) {
     torch::cuda::synchronize();
     EXPECT_EQ(kfac.counters().steps, 6);
   }
+}
+
+// One rank of two whose operations run through NCCL, on the one GPU there is: NCCL adds what this
+// rank has to nothing. What CPU tensors say is the same on both.
+class TwoRanksOfNccl final : public Communicator {
+ public:
+  explicit TwoRanksOfNccl(std::shared_ptr<Communicator> alone) : alone_(std::move(alone)) {}
+  int rank() const override { return 0; }
+  int size() const override { return mirrored_.size(); }
+  Work start(Request request) override {
+    if (!request.tensor.defined() || request.tensor.is_cpu()) {
+      return mirrored_.start(std::move(request));
+    }
+    EXPECT_NE(request.operation, Operation::kAllGather) << "no step has one";
+    request.root = 0;
+    return alone_->start(std::move(request));
+  }
+
+ private:
+  std::shared_ptr<Communicator> alone_;
+  comm::MirroredPeers mirrored_{0, 2};
+};
+
+CostModel gpu_rank_costs() {
+  CostModel costs = affine_costs(2, 2e-6, 1e-8, CubicInverse{1e-5, 0, 0, 1e-7});
+  costs.compute = ComputeRates{FlopsPerSecond(1e9), FlopsPerSecond(1e9), FlopsPerSecond(1e9)};
+  return costs;
+}
+
+void expect_no_wait_on_ranks(const std::shared_ptr<Communicator>& communicator,
+                             const std::string& algorithm, bool send_gradients) {
+  TinyNet model;
+  Distribution distribution;
+  distribution.communicator = communicator;
+  distribution.plans = PlanForCosts{gpu_rank_costs(), preset(algorithm)};
+  distribution.send_gradients = send_gradients;
+  distribution.profile_steps = 0;  // plans that are made again wait for the times of layers
+  Preconditioner kfac(*model, {}, distribution);
+  torch::optim::SGD optimizer(model->parameters(), 0.01);
+  const Batch batch = random_batch(8);
+  for (int step = 0; step < 5; ++step) run_step(model, kfac, optimizer, batch);
+  torch::cuda::synchronize();
+  const std::int64_t before = communicator->traffic().operations;
+  at::cuda::sleep(kSleepCycles / 3);
+  {
+    const WaitsAreErrors strict;
+    for (int step = 0; step < 3; ++step) run_step(model, kfac, optimizer, batch);
+  }
+  EXPECT_FALSE(c10::cuda::getCurrentCUDAStream().query());
+  torch::cuda::synchronize();
+  EXPECT_GT(communicator->traffic().operations, before);
+  EXPECT_EQ(kfac.counters().steps, 8);
+  EXPECT_EQ(kfac.counters().nonfinite_gradients, 0);
+}
+
+void expect_no_wait_on_ranks(
+    const std::function<std::shared_ptr<Communicator>()>& make_communicator) {
+  for (const char* algorithm : {"spd-kfac", "d-kfac", "owner-precondition", "sgd"}) {
+    SCOPED_TRACE(algorithm);
+    expect_no_wait_on_ranks(make_communicator(), algorithm, true);
+  }
+  SCOPED_TRACE("gradients averaged elsewhere");
+  expect_no_wait_on_ranks(make_communicator(), "spd-kfac", false);
+}
+
+TEST(NoHostWait, AStepOfSeveralRanksIsQueuedWhileTheGpuIsBusy) {
+  ASSERT_TRUE(on_cuda()) << "run with SPDKFAC_TEST_DEVICE=cuda";
+  expect_no_wait_on_ranks([] { return std::make_shared<comm::MirroredPeers>(0, 2); });
+}
+
+TEST(NoHostWait, AStepBehindAnEmulatedLinkIsQueuedWhileTheGpuIsBusy) {
+  ASSERT_TRUE(on_cuda()) << "run with SPDKFAC_TEST_DEVICE=cuda";
+  expect_no_wait_on_ranks([] {
+    return make_emulated_link(
+        std::make_shared<comm::MirroredPeers>(0, 2),
+        [](Operation, std::int64_t) { return Seconds(1e-5); }, test_device());
+  });
+}
+
+TEST(NoHostWait, AStepThroughNcclIsQueuedWhileTheGpuIsBusy) {
+  ASSERT_TRUE(on_cuda()) << "run with SPDKFAC_TEST_DEVICE=cuda";
+  if (!built_with_nccl()) GTEST_SKIP() << "this build has no NCCL";
+  expect_no_wait_on_ranks([] {
+    return std::make_shared<TwoRanksOfNccl>(
+        make_nccl_communicator(make_local_communicator(), test_device()));
+  });
 }
 
 }  // namespace

@@ -7,10 +7,10 @@ from ..charts import Charts
 from ..records import Record
 from ..section import Section
 from . import (ablation, accuracy, breakdown, convergence, fits, iteration, memory, models, pipelining,
-               placement, scaling, step, timeline)
+               placement, scaling, step, target, timeline)
 
 ORDER = (iteration, timeline, breakdown, pipelining, placement, ablation, scaling, fits, models,
-         memory, step, accuracy, convergence)
+         memory, step, accuracy, convergence, target)
 
 
 def make(records: list[Record], charts: Charts) -> list[Section]:

@@ -10,7 +10,7 @@
 #include "spdkfac/comm/cuda/gpu_clock.h"
 #include "spdkfac/comm/emulated_link.h"
 
-namespace spdkfac::comm {
+namespace spdkfac {
 namespace {
 
 class StreamWork final : public Work::State {
@@ -82,4 +82,4 @@ std::shared_ptr<Communicator> make_emulated_link(std::shared_ptr<Communicator> i
   return std::make_shared<EmulatedStream>(std::move(inner), std::move(duration), device);
 }
 
-}  // namespace spdkfac::comm
+}  // namespace spdkfac

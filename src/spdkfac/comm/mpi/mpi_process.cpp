@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/comm/mpi/mpi_process.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -45,11 +47,11 @@ bool is_initialised() {
 
 // Polls until `complete` returns true; returns false after the timeout.
 template <class Complete>
-bool wait_within(std::chrono::milliseconds timeout, Complete complete) {
-  constexpr std::chrono::microseconds kPause{50};
+bool wait_within(std::chrono::milliseconds timeout, Complete complete,
+                 std::chrono::microseconds pause = std::chrono::microseconds(50)) {
   for (AwakeClock awake; awake.now() <= timeout; awake.tick()) {
     if (complete()) return true;
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(pause);
   }
   return false;
 }
@@ -93,7 +95,41 @@ void at_exit() {
   }
 }
 
-void initialise() {
+// MPI_Init waits for all ranks without a limit and cannot be left, so this ends the process when
+// another rank never starts. However short operations may be, programs start seconds apart.
+class StartLimit {
+ public:
+  explicit StartLimit(std::chrono::milliseconds timeout)
+      : limit_(std::max<std::chrono::milliseconds>(timeout, std::chrono::seconds(20))),
+        thread_([this] { watch(); }) {}
+  ~StartLimit() {
+    started_ = true;
+    thread_.join();
+  }
+
+ private:
+  void watch() const {
+    if (wait_within(
+            limit_, [this] { return started_.load(); }, std::chrono::milliseconds(2))) {
+      return;
+    }
+    const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+    std::fputs(
+        fmt::format("spdkfac: mpi: MPI_Init{} has not ended after {:g} s; another rank died, "
+                    "stopped, or does not use MPI: check the output of the other ranks\n",
+                    rank == nullptr ? "" : fmt::format(" on rank {}", rank), seconds(limit_))
+            .c_str(),
+        stderr);
+    std::fflush(nullptr);
+    std::_Exit(1);
+  }
+
+  std::chrono::milliseconds limit_;
+  std::atomic<bool> started_{false};
+  std::thread thread_;
+};
+
+void initialise(const CommOptions& options) {
   int provided = MPI_THREAD_SINGLE;
   const bool ours = !is_initialised();
   if (ours) {
@@ -103,6 +139,7 @@ void initialise() {
     // The default chain advances by one small piece per poll; the binomial tree sends whole
     // tensors.
     setenv("OMPI_MCA_coll_libnbc_ireduce_algorithm", "2", /*overwrite=*/0);
+    const StartLimit limit(options.timeout);
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread",
               "start");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -153,7 +190,7 @@ MpiWorld begin_using_mpi(MpiUser& user, const CommOptions& options) {
         fmt::format("{} (earlier in this process); start the job again", state.failure));
   }
   if (state.world.comm == MPI_COMM_NULL) {
-    initialise();
+    initialise(options);
     try {
       state.world = copy_world(options);
     } catch (const CommError& error) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/comm/call_within.h"
 #include "spdkfac/comm/cuda/gpu_clock.h"
 #include "spdkfac/comm/nccl.h"
 #include "spdkfac/comm/nccl/nccl_watch.h"
@@ -139,7 +141,12 @@ void require_own_gpus(Communicator& bootstrap, at::Device device) {
   }
 }
 
-ncclComm_t join(Communicator& bootstrap, at::Device device) {
+struct Joined {
+  ncclResult_t result = ncclSuccess;
+  ncclComm_t comm = nullptr;
+};
+
+ncclComm_t join(Communicator& bootstrap, at::Device device, std::chrono::milliseconds timeout) {
   const std::string place =
       fmt::format("start on rank {} of {}", bootstrap.rank(), bootstrap.size());
   ncclUniqueId id{};
@@ -148,12 +155,32 @@ ncclComm_t join(Communicator& bootstrap, at::Device device) {
   std::copy_n(id.internal, sizeof(id), static_cast<char*>(bytes.data_ptr()));
   bootstrap.broadcast_async(bytes, 0, "NCCL id").wait();
   std::copy_n(static_cast<const char*>(bytes.const_data_ptr()), sizeof(id), id.internal);
-  // NCCL waits for all ranks without a limit, so first meet in a barrier that has one.
+  // NCCL waits for all ranks without a limit. A communicator that does not block could be given up,
+  // but would start each of its operations on another thread.
   bootstrap.barrier("start of NCCL");
-  const c10::cuda::CUDAGuard guard(device);
-  ncclComm_t comm = nullptr;
-  check_nccl(ncclCommInitRank(&comm, bootstrap.size(), id, bootstrap.rank()), place);
-  return comm;
+  const int size = bootstrap.size();
+  const int rank = bootstrap.rank();
+  const std::optional<Joined> joined = call_within<Joined>(
+      timeout,
+      [=] {
+        const c10::cuda::CUDAGuard guard(device);
+        Joined mine;
+        mine.result = ncclCommInitRank(&mine.comm, size, id, rank);
+        return mine;
+      },
+      [](const Joined& late) {
+        if (late.result == ncclSuccess) ncclCommAbort(late.comm);
+      });
+  if (!joined) {
+    const double seconds = std::chrono::duration<double>(timeout).count();
+    throw CommError(fmt::format(
+        "nccl: {} has not ended after {:.1f} s; another rank died or stopped, or the ranks cannot "
+        "reach each other: check the output of the other ranks, set NCCL_DEBUG=INFO for details "
+        "and NCCL_SOCKET_IFNAME if there are several networks, or set a timeout longer than {:g} s",
+        place, seconds, seconds));
+  }
+  check_nccl(joined->result, place);
+  return joined->comm;
 }
 
 }  // namespace
@@ -171,7 +198,7 @@ std::shared_ptr<Communicator> make_nccl_communicator(std::shared_ptr<Communicato
   }
   if (!device.has_index()) device = at::Device(at::kCUDA, c10::cuda::current_device());
   comm::require_own_gpus(*bootstrap, device);
-  const ncclComm_t joined = comm::join(*bootstrap, device);
+  const ncclComm_t joined = comm::join(*bootstrap, device, options.timeout);
   return std::make_shared<comm::NcclCommunicator>(std::move(bootstrap), device, joined, options);
 }
 

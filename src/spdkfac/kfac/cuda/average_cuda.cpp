@@ -22,18 +22,21 @@ at::Tensor average_cuda(const std::vector<CudaAverage>& all, double decay) {
     for (const CudaAverage& one : all) {
       SPDKFAC_CHECK(one.sum.is_contiguous() && one.mean.is_contiguous() &&
                         one.sum.scalar_type() == first.scalar_type() &&
-                        one.mean.scalar_type() == first.scalar_type(),
+                        one.mean.scalar_type() == first.scalar_type() &&
+                        (!one.count.defined() || one.count.scalar_type() == first.scalar_type()),
                     "a factor's sum is in pieces, or of another type than its average");
       const auto index = static_cast<std::int64_t>(entries.size());
-      entries.push_back({.sum = one.sum.const_data_ptr<scalar_t>(),
-                         .mean = one.mean.mutable_data_ptr<scalar_t>(),
-                         .weight = one.weight.mutable_data_ptr<double>(),
-                         .taken = taken.mutable_data_ptr<double>() + index,
-                         .finite = finite.mutable_data_ptr<bool>() + index,
-                         .scale = one.scale,
-                         .groups = one.mean.size(0),
-                         .dim = static_cast<std::int32_t>(one.mean.size(-1)),
-                         .packed = one.packed});
+      entries.push_back(
+          {.sum = one.sum.const_data_ptr<scalar_t>(),
+           .mean = one.mean.mutable_data_ptr<scalar_t>(),
+           .weight = one.weight.mutable_data_ptr<double>(),
+           .taken = taken.mutable_data_ptr<double>() + index,
+           .finite = finite.mutable_data_ptr<bool>() + index,
+           .count = one.count.defined() ? one.count.const_data_ptr<scalar_t>() : nullptr,
+           .scale = one.scale,
+           .groups = one.mean.size(0),
+           .dim = static_cast<std::int32_t>(one.mean.size(-1)),
+           .packed = one.packed});
     }
     in_parts(entries, kAverageEntries, [&](const auto* part, int size) {
       return launch_average(part, size, decay, c10::cuda::getCurrentCUDAStream());

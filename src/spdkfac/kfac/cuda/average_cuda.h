@@ -12,6 +12,7 @@ struct CudaAverage {
   at::Tensor sum;  // [groups, d, d], or packed triangles
   bool packed = false;
   double scale = 1;
+  at::Tensor count;   // one element, or undefined: 1
   at::Tensor mean;    // [groups, d, d]
   at::Tensor weight;  // 0-d double
 };

@@ -22,11 +22,18 @@ __device__ std::int64_t sum_start(const AverageEntry<Scalar>& entry, std::int64_
                       : group * dim * dim + matrix_row(row, dim);
 }
 
+// Without a count 1; a count of 0 is for the caller to see.
+template <class Scalar>
+__device__ double count_of(const AverageEntry<Scalar>& entry) {
+  return entry.count == nullptr ? 1.0 : static_cast<double>(*entry.count);
+}
+
 // One block per entry: is all of the diagonal finite?
 template <class Scalar>
 __global__ void check_kernel(AverageEntries<AverageEntry<Scalar>> entries, double decay) {
   const AverageEntry<Scalar>& entry = entries.entry[blockIdx.x];
-  const auto scale = static_cast<Scalar>(entry.scale);
+  const double count = count_of(entry);
+  const auto scale = static_cast<Scalar>(count == 0 ? 0.0 : entry.scale / count);
   int finite = 1;
   for (std::int64_t index = threadIdx.x; index < entry.groups * entry.dim; index += kThreads) {
     const Scalar value = entry.sum[sum_start(entry, index / entry.dim, index % entry.dim)] * scale;
@@ -34,9 +41,10 @@ __global__ void check_kernel(AverageEntries<AverageEntry<Scalar>> entries, doubl
   }
   finite = __syncthreads_and(finite);
   if (threadIdx.x != 0) return;
-  *entry.finite = finite != 0;
-  *entry.taken = finite != 0 ? *entry.weight : 0.0;
-  if (finite != 0) *entry.weight = 1 - decay;
+  const bool takes = finite != 0 && count != 0;
+  *entry.finite = finite != 0 || count == 0;
+  *entry.taken = takes ? *entry.weight : 0.0;
+  if (takes) *entry.weight = 1 - decay;
 }
 
 // One warp per piece of a line.
@@ -49,7 +57,7 @@ __global__ void blend_kernel(AverageEntries<AverageEntry<Scalar>> entries,
   const double taken = *entry.taken;
   if (piece.group >= entry.groups || taken == 0) return;
   const auto keep = static_cast<Scalar>(1 - taken);
-  const auto take = static_cast<Scalar>(taken * entry.scale);
+  const auto take = static_cast<Scalar>(taken * (entry.scale / count_of(entry)));
   const LinePlaces from = piece.places([&](int row) { return sum_start(entry, piece.group, row); });
   const LinePlaces to = piece.places(
       [&](int row) { return piece.group * entry.dim * entry.dim + matrix_row(row, entry.dim); });

@@ -13,8 +13,9 @@ struct AverageEntry {
   const Scalar* sum;  // [groups, dim, dim], or packed triangles
   Scalar* mean;       // [groups, dim, dim]
   double* weight;     // what the factor counts for; then 1 − decay
-  double* taken;      // what it counted for: 0 if it was not finite
+  double* taken;      // what it counted for: 0 if it was not finite, or its count 0
   bool* finite;
+  const Scalar* count;  // what the scale is divided by; null: 1
   double scale;
   std::int64_t groups;
   std::int32_t dim;
@@ -25,7 +26,8 @@ struct AverageEntry {
 constexpr int kAverageEntries = 48;
 
 // mean = (1 − w)·mean + w·scale·sum on the upper triangles of all entries, where the diagonal of
-// scale·sum is finite: two kernels on `stream`. At most kAverageEntries.
+// scale·sum is finite and the count, which divides the scale, is not 0: two kernels on `stream`. At
+// most kAverageEntries.
 template <class Scalar>
 cudaError_t launch_average(const AverageEntry<Scalar>* entries, int count, double decay,
                            cudaStream_t stream);

@@ -10,11 +10,11 @@ constexpr int kBlocks = 64;  // that share an entry
 
 template <class Scalar>
 __global__ void scale_or_clear_kernel(Entries<GradientEntry<Scalar>, kGradientEntries> entries,
-                                      const double* scale, const bool* bad) {
+                                      const bool* bad) {
   const GradientEntry<Scalar>& entry = entries.entry[blockIdx.y];
   const bool clear = *bad;
-  if (!clear && !entry.scaled) return;
-  const auto factor = static_cast<Scalar>(*scale);
+  if (!clear && entry.scale == nullptr) return;
+  const auto factor = static_cast<Scalar>(clear ? 0 : *entry.scale);
   const std::int64_t step = std::int64_t{kBlocks} * kThreads;
   for (std::int64_t index = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; index < entry.count;
        index += step) {
@@ -52,23 +52,49 @@ __global__ void join_kernel(Entries<JoinEntry<Scalar>, kJoinEntries> entries) {
   }
 }
 
+// Of all groups; for all threads of a block together.
 template <class Scalar>
-__global__ void inner_kernel(const Scalar* left, const Scalar* right, std::int64_t count,
-                             double* partial) {
-  double sum = 0;
-  for (std::int64_t index = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; index < count;
-       index += std::int64_t{kInnerParts} * kThreads) {
-    sum += static_cast<double>(left[index]) * static_cast<double>(right[index]);
+__device__ bool has_inverses(const InnerEntry<Scalar>& entry) {
+  bool all = true;
+  for (std::int64_t group = threadIdx.x; group < entry.groups; group += kThreads) {
+    all = all && entry.inverse_a[group * entry.dim_a * entry.dim_a] > Scalar(0) &&
+          entry.inverse_g[group * entry.dim_g * entry.dim_g] > Scalar(0);
   }
-  sum = block_sum<kThreads>(sum);
-  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+  return __syncthreads_and(all ? 1 : 0) != 0;
 }
 
-__global__ void add_parts_kernel(const double* partial, double* sum) {
-  double own = 0;
-  for (int index = threadIdx.x; index < kInnerParts; index += kThreads) own += partial[index];
-  own = block_sum<kThreads>(own);
-  if (threadIdx.x == 0) *sum = own;
+// Along y a layer each. Those with inverses have nothing to do.
+template <class Scalar>
+__global__ void keep_gradient_kernel(const InnerEntry<Scalar>* entries) {
+  const InnerEntry<Scalar> entry = entries[blockIdx.y];
+  if (has_inverses(entry)) return;
+  for (std::int64_t index = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; index < entry.count;
+       index += std::int64_t{kInnerParts} * kThreads) {
+    entry.result[index] = entry.gradient[index];
+  }
+}
+
+template <class Scalar>
+__global__ void inner_kernel(const InnerEntry<Scalar>* entries, double* partial) {
+  const InnerEntry<Scalar> entry = entries[blockIdx.y];
+  double sum = 0;
+  for (std::int64_t index = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; index < entry.count;
+       index += std::int64_t{kInnerParts} * kThreads) {
+    sum += static_cast<double>(entry.gradient[index]) * static_cast<double>(entry.result[index]);
+  }
+  sum = block_sum<kThreads>(sum);
+  if (threadIdx.x == 0) partial[blockIdx.y * kInnerParts + blockIdx.x] = sum;
+}
+
+// One block per layer.
+template <class Scalar>
+__global__ void add_parts_kernel(const InnerEntry<Scalar>* entries, const double* partial,
+                                 double* sums) {
+  const bool inverted = has_inverses(entries[blockIdx.x]);
+  double sum = threadIdx.x < kInnerParts ? partial[blockIdx.x * kInnerParts + threadIdx.x] : 0;
+  sum = block_sum<kThreads>(sum);
+  if (threadIdx.x > 0) return;
+  sums[blockIdx.x] = !inverted ? -sum : sum < 0 ? 0 : sum;
 }
 
 dim3 blocks_of(int count) { return dim3(kBlocks, static_cast<unsigned>(count)); }
@@ -76,10 +102,10 @@ dim3 blocks_of(int count) { return dim3(kBlocks, static_cast<unsigned>(count)); 
 }  // namespace
 
 template <class Scalar>
-cudaError_t launch_scale_or_clear(const GradientEntry<Scalar>* entries, int count,
-                                  const double* scale, const bool* bad, cudaStream_t stream) {
+cudaError_t launch_scale_or_clear(const GradientEntry<Scalar>* entries, int count, const bool* bad,
+                                  cudaStream_t stream) {
   scale_or_clear_kernel<<<blocks_of(count), kThreads, 0, stream>>>(
-      copied<kGradientEntries>(entries, count), scale, bad);
+      copied<kGradientEntries>(entries, count), bad);
   return cudaGetLastError();
 }
 
@@ -100,19 +126,21 @@ cudaError_t launch_split_gradients(const JoinEntry<Scalar>* entries, int count,
 }
 
 template <class Scalar>
-cudaError_t launch_inner(const Scalar* left, const Scalar* right, std::int64_t count,
-                         double* partial, double* sum, cudaStream_t stream) {
-  inner_kernel<<<kInnerParts, kThreads, 0, stream>>>(left, right, count, partial);
-  add_parts_kernel<<<1, kThreads, 0, stream>>>(partial, sum);
+cudaError_t launch_inner(const InnerEntry<Scalar>* entries, std::int64_t count, double* partial,
+                         double* sums, cudaStream_t stream) {
+  const dim3 parts(kInnerParts, static_cast<unsigned>(count));
+  keep_gradient_kernel<<<parts, kThreads, 0, stream>>>(entries);
+  inner_kernel<<<parts, kThreads, 0, stream>>>(entries, partial);
+  add_parts_kernel<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(entries, partial, sums);
   return cudaGetLastError();
 }
 
-#define SPDKFAC_INSTANTIATE(Scalar)                                                               \
-  template cudaError_t launch_scale_or_clear(const GradientEntry<Scalar>*, int, const double*,    \
-                                             const bool*, cudaStream_t);                          \
-  template cudaError_t launch_join_gradients(const JoinEntry<Scalar>*, int, cudaStream_t);        \
-  template cudaError_t launch_split_gradients(const JoinEntry<Scalar>*, int, cudaStream_t);       \
-  template cudaError_t launch_inner(const Scalar*, const Scalar*, std::int64_t, double*, double*, \
+#define SPDKFAC_INSTANTIATE(Scalar)                                                            \
+  template cudaError_t launch_scale_or_clear(const GradientEntry<Scalar>*, int, const bool*,   \
+                                             cudaStream_t);                                    \
+  template cudaError_t launch_join_gradients(const JoinEntry<Scalar>*, int, cudaStream_t);     \
+  template cudaError_t launch_split_gradients(const JoinEntry<Scalar>*, int, cudaStream_t);    \
+  template cudaError_t launch_inner(const InnerEntry<Scalar>*, std::int64_t, double*, double*, \
                                     cudaStream_t);
 SPDKFAC_INSTANTIATE(float)
 SPDKFAC_INSTANTIATE(double)

@@ -12,7 +12,7 @@ template <class Scalar>
 struct GradientEntry {
   Scalar* values;
   std::int64_t count;
-  bool scaled;
+  const double* scale;  // null: not scaled
 };
 
 // A layer's gradients and the matrix of both (join_gradient in precondition.h).
@@ -32,10 +32,10 @@ struct JoinEntry {
 constexpr int kGradientEntries = 128;
 constexpr int kJoinEntries = 64;
 
-// values = bad ? 0 : scaled ? scale·values : values for all entries; one kernel on `stream`.
+// values = bad ? 0 : *scale·values for all entries; one kernel on `stream`.
 template <class Scalar>
-cudaError_t launch_scale_or_clear(const GradientEntry<Scalar>* entries, int count,
-                                  const double* scale, const bool* bad, cudaStream_t stream);
+cudaError_t launch_scale_or_clear(const GradientEntry<Scalar>* entries, int count, const bool* bad,
+                                  cudaStream_t stream);
 
 // Copies gradients to their matrices, or back; one kernel.
 template <class Scalar>
@@ -44,11 +44,26 @@ template <class Scalar>
 cudaError_t launch_split_gradients(const JoinEntry<Scalar>* entries, int count,
                                    cudaStream_t stream);
 
-// *sum = Σ left·right, added up in double precision, always in the same order; `partial` has
-// kInnerParts elements. Two kernels.
-constexpr int kInnerParts = 512;
+// A layer's gradient and preconditioned gradient, and the inverses between them.
 template <class Scalar>
-cudaError_t launch_inner(const Scalar* left, const Scalar* right, std::int64_t count,
-                         double* partial, double* sum, cudaStream_t stream);
+struct InnerEntry {
+  const Scalar* gradient;
+  Scalar* result;
+  std::int64_t count;
+  const Scalar* inverse_a;  // [groups, dim_a, dim_a]; its first element is 0 where there is none
+  const Scalar* inverse_g;
+  std::int32_t dim_a;
+  std::int32_t dim_g;
+  std::int32_t groups;
+};
+
+// For each of `count` layers sums = ⟨gradient, result⟩, not below 0, added up in double precision,
+// always in the same order. A layer without one of its inverses gets its gradient as the result,
+// and the sum is −⟨gradient, gradient⟩. `entries` is the GPU's, `partial` has kInnerParts elements
+// for each layer. Three kernels.
+constexpr int kInnerParts = 64;
+template <class Scalar>
+cudaError_t launch_inner(const InnerEntry<Scalar>* entries, std::int64_t count, double* partial,
+                         double* sums, cudaStream_t stream);
 
 }  // namespace spdkfac::kfac

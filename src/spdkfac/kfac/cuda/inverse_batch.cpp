@@ -36,8 +36,9 @@ struct Batch {
   at::Tensor work;     // [size, padded, padded]
   at::Tensor scratch;
   at::Tensor scales;
+  at::Tensor dampings;
   at::Tensor diagonal;
-  at::Tensor failed;
+  at::Tensor states;
 
   // About what it takes alone: arithmetic, and the chain of launches.
   double cost() const {
@@ -64,15 +65,15 @@ void queue(const Batch& batch, const SplitProduct* split) {
       reinterpret_cast<const InverseEntry<Scalar>*>(batch.entries.const_data_ptr<std::uint8_t>());
   auto* work = batch.work.mutable_data_ptr<Scalar>();
   auto* diagonal = batch.diagonal.mutable_data_ptr<Scalar>();
-  auto* failed = batch.failed.mutable_data_ptr<std::int32_t>();
-  C10_CUDA_CHECK(launch_load_damped(entries, batch.size, batch.padded, work,
-                                    batch.scales.mutable_data_ptr<Scalar>(), diagonal, failed,
-                                    stream));
+  auto* states = batch.states.mutable_data_ptr<std::int32_t>();
+  C10_CUDA_CHECK(launch_load_damped(
+      entries, batch.size, batch.padded, work, batch.scales.mutable_data_ptr<Scalar>(),
+      batch.dampings.mutable_data_ptr<Scalar>(), diagonal, states, stream));
   invert_blocks(
       batch.work, kInverseLeaf<Scalar>, batch.scratch,
       [&](std::int64_t begin, std::int64_t size) {
         C10_CUDA_CHECK(launch_invert_leaf(work, diagonal, batch.size, batch.padded, begin, size,
-                                          failed, stream));
+                                          states, stream));
       },
       [&](const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, double beta,
           double alpha) {
@@ -82,9 +83,8 @@ void queue(const Batch& batch, const SplitProduct* split) {
           multiply_batches(out, left, right, beta, alpha);
         }
       });
-  C10_CUDA_CHECK(launch_store_inverse(
-      entries, batch.size, batch.padded, work, batch.scales.const_data_ptr<Scalar>(), failed,
-      static_cast<Scalar>(kInverseBoost), static_cast<Scalar>(kMaxInverseBoost), stream));
+  C10_CUDA_CHECK(launch_store_inverse(entries, batch.size, batch.padded, work,
+                                      batch.scales.const_data_ptr<Scalar>(), states, stream));
 }
 
 }  // namespace
@@ -100,7 +100,6 @@ class InverseBatch::Impl {
     const at::TensorOptions options = tasks.front().factor.options();
     failures_ = at::zeros({count}, options.dtype(at::kInt));
     kept_ = at::zeros({count}, options.dtype(at::kBool));
-    boost_ = at::ones({count}, options);
     damping_ = at::zeros({count}, options);
     std::int64_t first = 0;
     for (const Task& task : tasks) {
@@ -110,10 +109,8 @@ class InverseBatch::Impl {
                         task.factor.dtype() == options.dtype(),
                     "factors to invert together differ in type, or lie in pieces");
       const std::int64_t groups = task.factor.size(0);
-      boost_.narrow(0, first, groups).copy_(task.inverse->boost);
       task.inverse->failures = failures_.narrow(0, first, groups);
       task.inverse->kept = kept_.narrow(0, first, groups);
-      task.inverse->boost = boost_.narrow(0, first, groups);
       first += groups;
     }
     AT_DISPATCH_FLOATING_TYPES(options.dtype().toScalarType(), "InverseBatch",
@@ -153,7 +150,6 @@ class InverseBatch::Impl {
             {.factor = task.factor.const_data_ptr<Scalar>() + group * dim * dim,
              .value = task.inverse->value.mutable_data_ptr<Scalar>() + group * dim * dim,
              .damping = damping_.const_data_ptr<Scalar>() + first,
-             .boost = boost_.mutable_data_ptr<Scalar>() + first,
              .failures = failures_.mutable_data_ptr<std::int32_t>() + first,
              .kept = kept_.mutable_data_ptr<bool>() + first,
              .dim = static_cast<std::int32_t>(dim)});
@@ -171,8 +167,9 @@ class InverseBatch::Impl {
            .work = at::empty({size, padded, padded}, options),
            .scratch = at::empty({size * block_scratch(padded, kInverseLeaf<Scalar>)}, options),
            .scales = at::empty({size}, options),
+           .dampings = at::empty({size}, options),
            .diagonal = at::empty({size, padded}, options),
-           .failed = at::zeros({size}, options.dtype(at::kInt))});
+           .states = at::zeros({size}, options.dtype(at::kInt))});
     }
   }
 
@@ -214,7 +211,6 @@ class InverseBatch::Impl {
   std::vector<at::Tensor> factors_;  // kept alive
   at::Tensor failures_;
   at::Tensor kept_;
-  at::Tensor boost_;
   at::Tensor damping_;
   std::vector<Batch> batches_;
   std::array<std::vector<std::size_t>, kLanes> lanes_;

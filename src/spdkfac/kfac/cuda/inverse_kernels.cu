@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/kfac/cuda/inverse_kernels.h"
 #include "spdkfac/kfac/cuda/triangle_tiles.h"
+#include "spdkfac/kfac/pivots.h"
 
 namespace spdkfac::kfac {
 namespace {
@@ -8,50 +9,52 @@ namespace {
 constexpr int kPerThread = 4;  // rows, and columns, of a leaf that a thread holds in registers
 constexpr int kScaleThreads = 256;
 constexpr int kMaxExponent = 120;  // a larger power of two has no float as its reciprocal
-// A pivot of so many roundings is none.
-constexpr int kRounding = 2;
-
-template <class Scalar>
-__device__ constexpr Scalar epsilon() {
-  return sizeof(Scalar) == 4 ? Scalar(1.1920929e-7) : Scalar(2.220446049250313e-16);
-}
 
 // One block per matrix.
 template <class Scalar>
-__global__ void scale_kernel(const InverseEntry<Scalar>* entries, Scalar* scales) {
+__global__ void scale_kernel(const InverseEntry<Scalar>* entries, Scalar* scales, Scalar* dampings,
+                             std::int32_t* states) {
   __shared__ Scalar largest[kScaleThreads];
+  __shared__ Scalar trace[kScaleThreads];
   const InverseEntry<Scalar> entry = entries[blockIdx.x];
-  Scalar own = 0;
+  Scalar own_largest = 0;
+  Scalar own_trace = 0;
   for (std::int64_t index = threadIdx.x; index < entry.dim; index += kScaleThreads) {
-    own = fmax(own, fabs(entry.factor[index * entry.dim + index]));
+    const Scalar size = fabs(entry.factor[index * entry.dim + index]);
+    own_largest = fmax(own_largest, size);
+    own_trace += size;
   }
-  largest[threadIdx.x] = own;
+  largest[threadIdx.x] = own_largest;
+  trace[threadIdx.x] = own_trace;
   for (int half = kScaleThreads / 2; half > 0; half /= 2) {
     __syncthreads();
     if (static_cast<int>(threadIdx.x) < half) {
       largest[threadIdx.x] = fmax(largest[threadIdx.x], largest[threadIdx.x + half]);
+      trace[threadIdx.x] += trace[threadIdx.x + half];
     }
   }
   if (threadIdx.x > 0) return;
-  const Scalar damped = largest[0] + fabs(*entry.damping * *entry.boost);
+  const Scalar damping = damping_above_rounding(*entry.damping, trace[0]);
+  const Scalar damped = largest[0] + fabs(damping);
   int exponent = 0;
   if (isfinite(damped) && damped > Scalar(0)) frexp(damped, &exponent);
   scales[blockIdx.x] = ldexp(Scalar(1), exponent > kMaxExponent ? 0 : 1 - exponent);
+  dampings[blockIdx.x] = damping;
+  states[blockIdx.x] = trace[0] == Scalar(0) ? kPivotsNone : kPivotsFine;
 }
 
 template <class Scalar>
 __global__ void load_kernel(const InverseEntry<Scalar>* entries, std::int64_t padded, Scalar* work,
-                            const Scalar* scales, Scalar* diagonal, std::int32_t* failed) {
+                            const Scalar* scales, const Scalar* dampings, Scalar* diagonal) {
   const InverseEntry<Scalar> entry = entries[blockIdx.z];
   work += blockIdx.z * padded * padded;
   diagonal += blockIdx.z * padded;
-  if (blockIdx.x + blockIdx.y + threadIdx.x + threadIdx.y == 0) failed[blockIdx.z] = 0;
   mirror_tile<Scalar>(
       padded,
       [&](std::int64_t row, std::int64_t column) {
         if (column >= entry.dim) return row == column ? Scalar(1) : Scalar(0);
         Scalar value = entry.factor[row * entry.dim + column];
-        if (row == column) value += *entry.damping * *entry.boost;
+        if (row == column) value += dampings[blockIdx.z];
         return value * scales[blockIdx.z];
       },
       [&](std::int64_t row, std::int64_t column, Scalar value) {
@@ -62,17 +65,14 @@ __global__ void load_kernel(const InverseEntry<Scalar>* entries, std::int64_t pa
 
 template <class Scalar>
 __global__ void store_kernel(const InverseEntry<Scalar>* entries, std::int64_t padded,
-                             const Scalar* work, const Scalar* scales, const std::int32_t* failed,
-                             Scalar boost, Scalar max_boost) {
+                             const Scalar* work, const Scalar* scales, const std::int32_t* states) {
   const InverseEntry<Scalar> entry = entries[blockIdx.z];
-  const bool bad = failed[blockIdx.z] != 0;
+  const std::int32_t state = states[blockIdx.z];
   if (blockIdx.x + blockIdx.y + threadIdx.x + threadIdx.y == 0) {
-    *entry.failures = bad ? 1 : 0;
-    *entry.kept = bad;
-    const Scalar more = *entry.boost * boost;
-    *entry.boost = bad ? (more < max_boost ? more : max_boost) : Scalar(1);
+    *entry.failures = state == kPivotsRaised ? 1 : 0;
+    *entry.kept = state == kPivotsNotFinite;
   }
-  if (bad) return;
+  if (state == kPivotsNotFinite || state == kPivotsNone) return;
   work += blockIdx.z * padded * padded;
   mirror_tile<Scalar>(
       entry.dim,
@@ -90,17 +90,16 @@ __global__ void store_kernel(const InverseEntry<Scalar>* entries, std::int64_t p
 template <class Scalar, int kLeaf>
 __global__ void __launch_bounds__((kLeaf / kPerThread) * (kLeaf / kPerThread))
     leaf_kernel(Scalar* work, const Scalar* diagonal, std::int64_t padded, std::int64_t begin,
-                int size, std::int32_t* failed) {
+                int size, std::int32_t* states) {
   constexpr int kSide = kLeaf / kPerThread;
   __shared__ Scalar pivot_row[2][kLeaf];
   __shared__ Scalar pivot_column[2][kLeaf];
-  __shared__ Scalar least[kLeaf];
+  __shared__ Scalar before[kLeaf];  // the diagonal, before any step
   work += blockIdx.x * padded * padded + begin * padded + begin;
   const int x = static_cast<int>(threadIdx.x) % kSide;
   const int y = static_cast<int>(threadIdx.x) / kSide;
   if (static_cast<int>(threadIdx.x) < size) {
-    least[threadIdx.x] =
-        kRounding * epsilon<Scalar>() * diagonal[blockIdx.x * padded + begin + threadIdx.x];
+    before[threadIdx.x] = diagonal[blockIdx.x * padded + begin + threadIdx.x];
   }
   Scalar value[kPerThread][kPerThread];
 #pragma unroll
@@ -114,7 +113,7 @@ __global__ void __launch_bounds__((kLeaf / kPerThread) * (kLeaf / kPerThread))
     }
   }
   int buffer = 0;
-  bool bad = false;
+  std::int32_t state = kPivotsFine;  // of all threads alike
 #pragma unroll
   for (int part = 0; part < kPerThread; ++part) {
     for (int index = 0; index < kSide; ++index) {
@@ -129,12 +128,8 @@ __global__ void __launch_bounds__((kLeaf / kPerThread) * (kLeaf / kPerThread))
         for (int r = 0; r < kPerThread; ++r) pivot_column[buffer][y + kSide * r] = value[r][part];
       }
       __syncthreads();
-      Scalar at_pivot = pivot_row[buffer][pivot];
-      if (!(at_pivot > Scalar(0) && at_pivot > least[pivot]) || !isfinite(at_pivot)) {
-        bad = true;
-        at_pivot = Scalar(1);
-      }
-      const Scalar reciprocal = Scalar(1) / at_pivot;
+      const Scalar reciprocal =
+          Scalar(1) / safe_pivot(pivot_row[buffer][pivot], before[pivot], Scalar(1), state);
       Scalar along[kPerThread];
       Scalar down[kPerThread];
 #pragma unroll
@@ -169,51 +164,52 @@ __global__ void __launch_bounds__((kLeaf / kPerThread) * (kLeaf / kPerThread))
       if (row < size && column < size) work[row * padded + column] = value[r][c];
     }
   }
-  if (bad && threadIdx.x == 0) failed[blockIdx.x] = 1;
+  if (threadIdx.x == 0 && state > states[blockIdx.x]) states[blockIdx.x] = state;
 }
 
 }  // namespace
 
 template <class Scalar>
 cudaError_t launch_load_damped(const InverseEntry<Scalar>* entries, std::int64_t batch,
-                               std::int64_t padded, Scalar* work, Scalar* scales, Scalar* diagonal,
-                               std::int32_t* failed, cudaStream_t stream) {
-  scale_kernel<<<static_cast<unsigned>(batch), kScaleThreads, 0, stream>>>(entries, scales);
+                               std::int64_t padded, Scalar* work, Scalar* scales, Scalar* dampings,
+                               Scalar* diagonal, std::int32_t* states, cudaStream_t stream) {
+  scale_kernel<<<static_cast<unsigned>(batch), kScaleThreads, 0, stream>>>(entries, scales,
+                                                                           dampings, states);
   load_kernel<<<triangle_tiles(padded, batch), tile_threads(), 0, stream>>>(
-      entries, padded, work, scales, diagonal, failed);
+      entries, padded, work, scales, dampings, diagonal);
   return cudaGetLastError();
 }
 
 template <class Scalar>
 cudaError_t launch_invert_leaf(Scalar* work, const Scalar* diagonal, std::int64_t batch,
                                std::int64_t padded, std::int64_t begin, std::int64_t size,
-                               std::int32_t* failed, cudaStream_t stream) {
+                               std::int32_t* states, cudaStream_t stream) {
   constexpr int kLeaf = static_cast<int>(kInverseLeaf<Scalar>);
   constexpr int kThreads = (kLeaf / kPerThread) * (kLeaf / kPerThread);
   leaf_kernel<Scalar, kLeaf><<<static_cast<unsigned>(batch), kThreads, 0, stream>>>(
-      work, diagonal, padded, begin, static_cast<int>(size), failed);
+      work, diagonal, padded, begin, static_cast<int>(size), states);
   return cudaGetLastError();
 }
 
 template <class Scalar>
 cudaError_t launch_store_inverse(const InverseEntry<Scalar>* entries, std::int64_t batch,
                                  std::int64_t padded, const Scalar* work, const Scalar* scales,
-                                 const std::int32_t* failed, Scalar boost, Scalar max_boost,
-                                 cudaStream_t stream) {
-  store_kernel<<<triangle_tiles(padded, batch), tile_threads(), 0, stream>>>(
-      entries, padded, work, scales, failed, boost, max_boost);
+                                 const std::int32_t* states, cudaStream_t stream) {
+  store_kernel<<<triangle_tiles(padded, batch), tile_threads(), 0, stream>>>(entries, padded, work,
+                                                                             scales, states);
   return cudaGetLastError();
 }
 
 #define SPDKFAC_INSTANTIATE(Scalar)                                                                \
   template cudaError_t launch_load_damped(const InverseEntry<Scalar>*, std::int64_t, std::int64_t, \
-                                          Scalar*, Scalar*, Scalar*, std::int32_t*, cudaStream_t); \
+                                          Scalar*, Scalar*, Scalar*, Scalar*, std::int32_t*,       \
+                                          cudaStream_t);                                           \
   template cudaError_t launch_invert_leaf(Scalar*, const Scalar*, std::int64_t, std::int64_t,      \
                                           std::int64_t, std::int64_t, std::int32_t*,               \
                                           cudaStream_t);                                           \
   template cudaError_t launch_store_inverse(const InverseEntry<Scalar>*, std::int64_t,             \
                                             std::int64_t, const Scalar*, const Scalar*,            \
-                                            const std::int32_t*, Scalar, Scalar, cudaStream_t);
+                                            const std::int32_t*, cudaStream_t);
 SPDKFAC_INSTANTIATE(float)
 SPDKFAC_INSTANTIATE(double)
 #undef SPDKFAC_INSTANTIATE

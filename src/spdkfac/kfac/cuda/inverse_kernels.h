@@ -13,9 +13,8 @@ struct InverseEntry {
   const Scalar* factor;    // its upper triangle, rows of `dim` elements
   Scalar* value;           // the inverse, [dim, dim]
   const Scalar* damping;   // for the diagonal
-  Scalar* boost;           // what the damping is multiplied with; ten times as much after a failure
-  std::int32_t* failures;  // of the last refresh: 0 or 1
-  bool* kept;              // whether `value` is older for that
+  std::int32_t* failures;  // of the last refresh: 1 if pivots were raised
+  bool* kept;              // whether `value` is older, because the factor is not finite
   std::int32_t dim;
 };
 
@@ -23,30 +22,30 @@ struct InverseEntry {
 template <class Scalar>
 constexpr std::int64_t kInverseLeaf = sizeof(Scalar) == 4 ? 128 : 64;
 
-// `work` holds [batch, padded, padded], `scales` and `failed` [batch]; one kernel each, or two, on
-// `stream`.
+// `work` holds [batch, padded, padded], `scales`, `dampings` and `states` (PivotState) [batch]; one
+// kernel each, or two, on `stream`.
 
 // Writes factors with damping to the work space, both triangles, the identity beyond their
 // dimension, and their diagonals to `diagonal` [batch, padded]; all multiplied by a power of two
-// that brings the largest of the diagonal between 1 and 2, which `scales` keeps.
+// that brings the largest of the diagonal between 1 and 2, which `scales` keeps. `dampings` is what
+// was added (damping_above_rounding). Begins `states`.
 template <class Scalar>
 cudaError_t launch_load_damped(const InverseEntry<Scalar>* entries, std::int64_t batch,
-                               std::int64_t padded, Scalar* work, Scalar* scales, Scalar* diagonal,
-                               std::int32_t* failed, cudaStream_t stream);
+                               std::int64_t padded, Scalar* work, Scalar* scales, Scalar* dampings,
+                               Scalar* diagonal, std::int32_t* states, cudaStream_t stream);
 
-// Inverts the diagonal blocks of rows begin to begin + size by Gauss-Jordan steps. A pivot that is
-// not finite, or not above the rounding of what `diagonal` has there, makes a matrix failed.
+// Inverts the diagonal blocks of rows begin to begin + size by Gauss-Jordan steps, whose pivots are
+// those of safe_pivot().
 template <class Scalar>
 cudaError_t launch_invert_leaf(Scalar* work, const Scalar* diagonal, std::int64_t batch,
                                std::int64_t padded, std::int64_t begin, std::int64_t size,
-                               std::int32_t* failed, cudaStream_t stream);
+                               std::int32_t* states, cudaStream_t stream);
 
-// Copies the upper triangles, multiplied by `scales`, to the inverses, and mirrors them, where
-// nothing failed.
+// Copies the upper triangles, multiplied by `scales`, to the inverses, and mirrors them, where the
+// factor is finite and not zero.
 template <class Scalar>
 cudaError_t launch_store_inverse(const InverseEntry<Scalar>* entries, std::int64_t batch,
                                  std::int64_t padded, const Scalar* work, const Scalar* scales,
-                                 const std::int32_t* failed, Scalar boost, Scalar max_boost,
-                                 cudaStream_t stream);
+                                 const std::int32_t* states, cudaStream_t stream);
 
 }  // namespace spdkfac::kfac

@@ -24,6 +24,8 @@ namespace {
 
 // Matrices begin at multiples of this many elements, as products like them.
 constexpr std::int64_t kAlignment = 64;
+// The grid's limit.
+constexpr std::int64_t kMaxLayers = 65535;
 
 bool channels_last(const at::Tensor& gradient) {
   return gradient.dim() == 4 && gradient.is_contiguous(at::MemoryFormat::ChannelsLast);
@@ -66,8 +68,10 @@ class PreconditionBatch::Impl {
     }
     joined_ = at::zeros({count}, options);  // what lies between the matrices stays zero
     result_ = at::zeros({count}, options);
-    partial_ = at::empty({kInnerParts}, options.dtype(at::kDouble));
-    inner_ = at::empty({}, options.dtype(at::kDouble));
+    const auto layers = static_cast<std::int64_t>(tasks.size());
+    SPDKFAC_CHECK(layers <= kMaxLayers, "more layers than one kernel takes");
+    partial_ = at::empty({layers, kInnerParts}, options.dtype(at::kDouble));
+    inner_ = at::empty({layers}, options.dtype(at::kDouble));
     for (std::size_t index = 0; index < tasks.size(); ++index) {
       const Task& task = tasks[index];
       const std::vector<std::int64_t> shape = {task.inverse_g.size(0), task.inverse_g.size(1),
@@ -78,6 +82,8 @@ class PreconditionBatch::Impl {
       };
       layers_.push_back({task, part(joined_), {}, part(result_)});
     }
+    AT_DISPATCH_FLOATING_TYPES(joined_.scalar_type(), "PreconditionBatch",
+                               [&] { make_inner_entries<scalar_t>(); });
     spread();
   }
 
@@ -134,6 +140,23 @@ class PreconditionBatch::Impl {
     return entries;
   }
 
+  template <class Scalar>
+  void make_inner_entries() {
+    std::vector<InnerEntry<Scalar>> entries;
+    for (const Layer& layer : layers_) {
+      entries.push_back({.gradient = layer.joined.const_data_ptr<Scalar>(),
+                         .result = layer.result.mutable_data_ptr<Scalar>(),
+                         .count = layer.joined.numel(),
+                         .inverse_a = layer.inverses.inverse_a.const_data_ptr<Scalar>(),
+                         .inverse_g = layer.inverses.inverse_g.const_data_ptr<Scalar>(),
+                         .dim_a = static_cast<std::int32_t>(layer.inverses.inverse_a.size(1)),
+                         .dim_g = static_cast<std::int32_t>(layer.inverses.inverse_g.size(1)),
+                         .groups = static_cast<std::int32_t>(layer.inverses.inverse_a.size(0))});
+    }
+    const auto bytes = static_cast<std::int64_t>(entries.size() * sizeof(entries.front()));
+    inner_entries_ = at::from_blob(entries.data(), {bytes}, at::kByte).to(device_);
+  }
+
   // Layers of a lane run one after the other, and share room for what lies between their two
   // products.
   void spread() {
@@ -165,10 +188,11 @@ class PreconditionBatch::Impl {
       }
     });
     AT_DISPATCH_FLOATING_TYPES(joined_.scalar_type(), "PreconditionBatch", [&] {
-      C10_CUDA_CHECK(
-          launch_inner(joined_.const_data_ptr<scalar_t>(), result_.const_data_ptr<scalar_t>(),
-                       joined_.numel(), partial_.mutable_data_ptr<double>(),
-                       inner_.mutable_data_ptr<double>(), c10::cuda::getCurrentCUDAStream()));
+      const auto* entries = reinterpret_cast<const InnerEntry<scalar_t>*>(
+          inner_entries_.const_data_ptr<std::uint8_t>());
+      C10_CUDA_CHECK(launch_inner(entries, inner_.numel(), partial_.mutable_data_ptr<double>(),
+                                  inner_.mutable_data_ptr<double>(),
+                                  c10::cuda::getCurrentCUDAStream()));
     });
   }
 
@@ -178,6 +202,7 @@ class PreconditionBatch::Impl {
   at::Tensor result_;
   at::Tensor partial_;
   at::Tensor inner_;
+  at::Tensor inner_entries_;  // InnerEntry for each layer, as bytes
   std::vector<Layer> layers_;
   std::array<std::vector<std::size_t>, kLanes> lanes_;
   std::array<at::Tensor, kLanes> products_;

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings that the referee found, for the demonstration: nothing is tuned there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from optimizers import OPTIMIZERS, Optimizer
+from spread import Setting
+
+
+@dataclass(frozen=True)
+class Contestant:
+    optimizer: Optimizer
+    setting: Setting
+    steps: int  # of its schedule
+
+
+@dataclass(frozen=True)
+class Race:
+    task: str
+    target: float
+    contestants: tuple[Contestant, ...]
+
+
+RACES = (
+    Race("autoencoder-small", 16.5, (
+        Contestant(OPTIMIZERS["sgd"], {"lr": 0.01}, 600),
+        Contestant(OPTIMIZERS["adamw"], {"lr": 0.005}, 600),
+        Contestant(OPTIMIZERS["kfac"], {"lr": 0.005}, 300))),
+    Race("cnn", 10.5, (
+        Contestant(OPTIMIZERS["sgd"], {"lr": 0.1, "weight_decay": 5e-4}, 400),
+        Contestant(OPTIMIZERS["adamw"], {"lr": 0.01, "weight_decay": 0.01}, 400),
+        Contestant(OPTIMIZERS["kfac"], {"lr": 0.01, "weight_decay": 0.01}, 300))),
+)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which settings suit a model and the optimizer that is wrapped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from . import _core
+from ._core import ConfigError
+from .updates import adam_options, normalizes
+
+Preset = Literal["paper", "cnn", "cnn-large-batch", "transformer", "mlp"]
+ATTENTION = ("attention", "attn", "transformer")  # in the names of the classes of modules
+
+
+def preset_of(model: nn.Module) -> Preset:
+    """By the layers of the model: attention, else convolutions, else neither."""
+    kinds = {type(module) for module in model.modules()}
+    if any(word in kind.__name__.lower() for kind in kinds for word in ATTENTION):
+        return "transformer"
+    if any(issubclass(kind, nn.modules.conv._ConvNd) for kind in kinds):
+        return "cnn"
+    return "mlp"
+
+
+def options_of(preset: str, optimizer: torch.optim.Optimizer, given: Mapping[str, Any]) -> _core.KfacOptions:
+    """The preset's options with those that are given.
+
+    Unless said, updates have the length of the wrapped optimizer's, so that its rate and schedule apply.
+    """
+    options = _core.kfac_preset(preset)
+    if options.graft == "adam" and not normalizes(optimizer):
+        options.graft = "sgd"
+    fields = {name: value for name, value in given.items() if value is not None}
+    if fields.get("graft") == "none" and options.graft != "none":
+        options.kl_clip = _core.kfac_preset("paper").kl_clip
+    interval = fields.pop("interval", None)
+    if interval not in (None, "auto", "fixed"):
+        raise ConfigError(f"kfac: interval={interval}; pass one of auto, fixed")
+    # Whoever gives intervals means them as they are.
+    if interval == "fixed" or (interval is None and {"factor_interval", "inverse_interval"} & fields.keys()):
+        options.growing_intervals = False
+        options.factor_interval = options.inverse_interval = 1
+    elif interval == "auto":
+        options.growing_intervals = True
+        options.factor_interval, options.inverse_interval = (
+            _core.kfac_preset("mlp").factor_interval, _core.kfac_preset("mlp").inverse_interval)
+    for name, value in fields.items():
+        setattr(options, name, value)
+    if adam := adam_options(optimizer):
+        options.set_graft_adam(*adam)
+    return options

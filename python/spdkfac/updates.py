@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Updates of parameters whose gradients already have the length of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from ._core import ConfigError
+
+
+def normalizes(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether it divides gradients by their size, as Adam does, so that their length has no effect."""
+    return any("betas" in group for group in optimizer.param_groups)
+
+
+def adam_options(optimizer: torch.optim.Optimizer) -> tuple[float, float, float] | None:
+    """Both decay rates and epsilon of the wrapped optimizer, if it is like Adam."""
+    for group in optimizer.param_groups:
+        betas = group.get("betas")
+        if betas is not None and len(betas) >= 2:
+            return float(betas[0]), float(betas[1]), float(group.get("eps", 1e-8))
+    return None
+
+
+class DirectUpdates:
+    """Lets an optimizer step, but updates the given parameters by their gradients as they are.
+
+    Rate and decoupled weight decay are those of the optimizer's groups, so schedules apply unchanged.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, parameters: Iterable[torch.Tensor]) -> None:
+        if any(group.get("maximize") for group in optimizer.param_groups):
+            raise ConfigError("kfac: graft=adam over an optimizer with maximize=True; minimize the negative "
+                              "loss instead")
+        self._optimizer = optimizer
+        self._parameters = {id(parameter) for parameter in parameters}
+
+    @torch.no_grad()
+    def step(self) -> None:
+        hidden: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for group in self._optimizer.param_groups:
+            own = [(parameter, parameter.grad) for parameter in group["params"]
+                   if id(parameter) in self._parameters and parameter.grad is not None]
+            if own:
+                _update([parameter for parameter, _ in own], [gradient for _, gradient in own], group)
+            hidden += own
+        for parameter, _ in hidden:
+            parameter.grad = None
+        try:
+            self._optimizer.step()
+        finally:
+            for parameter, gradient in hidden:
+                parameter.grad = gradient
+
+
+def _update(parameters: list[torch.Tensor], gradients: list[torch.Tensor], group: dict[str, Any]) -> None:
+    rate, decay = group["lr"], group.get("weight_decay", 0)
+    if decay:
+        torch._foreach_mul_(parameters, 1 - rate * decay)
+    if isinstance(rate, torch.Tensor):
+        torch._foreach_sub_(parameters, torch._foreach_mul(gradients, rate))
+    else:
+        torch._foreach_add_(parameters, gradients, alpha=-rate)

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/kfac/graft.h"
+
+#include <algorithm>
+#include <limits>
+
+#include <ATen/ATen.h>
+
+#include "spdkfac/base/check.h"
+#include "spdkfac/kfac/layer_lengths.h"
+#include "spdkfac/kfac/precondition.h"
+
+namespace spdkfac::kfac {
+namespace {
+
+// Tensors that one group of kernels takes, so that what lies between them stays small.
+constexpr std::size_t kTogether = 32;
+
+// All tensors of the layers side by side.
+struct Flat {
+  std::vector<at::Tensor> gradients;
+  std::vector<at::Tensor> first;
+  std::vector<at::Tensor> second;
+  std::vector<std::size_t> layer_of;
+};
+
+Flat flat(const std::vector<GraftedLayer>& layers) {
+  Flat result;
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    std::int64_t at = 0;
+    for (const at::Tensor& gradient : layers[layer].gradients) {
+      result.gradients.push_back(gradient);
+      result.layer_of.push_back(layer);
+      if (const AdamMoments* moments = layers[layer].moments; moments != nullptr) {
+        const auto part = [&](const at::Tensor& all) {
+          return all.narrow(0, at, gradient.numel()).view(gradient.sizes());
+        };
+        result.first.push_back(part(moments->first));
+        result.second.push_back(part(moments->second));
+        at += gradient.numel();
+      }
+    }
+  }
+  return result;
+}
+
+at::Tensor squares(const std::vector<at::Tensor>& tensors, const std::vector<std::size_t>& layer_of,
+                   std::size_t layers) {
+  return squares_by_layer(lengths_of(tensors), layer_of, layers, tensors.front().device());
+}
+
+void fill_if(const std::vector<at::Tensor>& tensors, const at::Tensor& condition, double value) {
+  if (condition.is_cpu() && !condition.item<bool>()) return;
+  for (const at::Tensor& one : tensors) one.masked_fill_(condition, value);
+}
+
+// √(1−β₂ᵗ)/(1−β₁ᵗ), [layers].
+at::Tensor corrections(const std::vector<GraftedLayer>& layers, const AdamOptions& options) {
+  std::vector<at::Tensor> steps;
+  for (const GraftedLayer& layer : layers) steps.push_back(layer.moments->steps);
+  at::_foreach_add_(steps, 1);
+  const at::Tensor all = at::stack(steps);
+  return (1 - at::pow(options.beta2, all)).sqrt() / (1 - at::pow(options.beta1, all));
+}
+
+std::vector<at::Tensor> range(const std::vector<at::Tensor>& tensors, std::size_t begin,
+                              std::size_t end) {
+  return {tensors.begin() + static_cast<std::ptrdiff_t>(begin),
+          tensors.begin() + static_cast<std::ptrdiff_t>(end)};
+}
+
+// In the type of the moments, which is wider than half precision.
+std::vector<at::Tensor> widened(const std::vector<at::Tensor>& tensors,
+                                const std::vector<at::Tensor>& like) {
+  std::vector<at::Tensor> wide;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    wide.push_back(tensors[i].to(like[i].scalar_type()));
+  }
+  return wide;
+}
+
+}  // namespace
+
+AdamMoments::AdamMoments(std::int64_t elements, const at::TensorOptions& options)
+    : first(at::zeros({elements}, options)),
+      second(at::zeros({elements}, options)),
+      steps(at::zeros({}, options.dtype(at::kDouble))) {}
+
+at::Tensor gradient_lengths(const std::vector<GraftedLayer>& layers) {
+  const Flat all = flat(layers);
+  return squares(all.gradients, all.layer_of, layers.size()).sqrt();
+}
+
+at::Tensor adam_lengths(const std::vector<GraftedLayer>& layers, const AdamOptions& options) {
+  const Flat all = flat(layers);
+  SPDKFAC_CHECK(all.first.size() == all.gradients.size(), "a grafted layer without moments");
+  const at::Tensor bad = gradient_lengths(layers).isfinite().all().logical_not();
+  fill_if(all.gradients, bad, 0);
+  std::vector<at::Tensor> lengths;
+  for (std::size_t begin = 0; begin < all.gradients.size(); begin += kTogether) {
+    const std::size_t end = std::min(begin + kTogether, all.gradients.size());
+    std::vector<at::Tensor> first = range(all.first, begin, end);
+    std::vector<at::Tensor> second = range(all.second, begin, end);
+    std::vector<at::Tensor> own = range(all.gradients, begin, end);
+    const std::vector<at::Tensor> gradients = widened(own, first);
+    at::_foreach_mul_(first, options.beta1);
+    at::_foreach_add_(first, gradients, 1 - options.beta1);
+    at::_foreach_mul_(second, options.beta2);
+    at::_foreach_addcmul_(second, gradients, gradients, 1 - options.beta2);
+    std::vector<at::Tensor> steps = at::_foreach_sqrt(second);
+    at::_foreach_add_(steps, options.epsilon);
+    for (at::Tensor& one : lengths_of(at::_foreach_div(first, steps))) {
+      lengths.push_back(std::move(one));
+    }
+    at::_foreach_copy_(own, first);
+  }
+  fill_if(all.gradients, bad, std::numeric_limits<double>::quiet_NaN());
+  const at::Tensor squared =
+      squares_by_layer(lengths, all.layer_of, layers.size(), all.gradients.front().device());
+  return squared.sqrt() * corrections(layers, options);
+}
+
+void set_lengths(const std::vector<GraftedLayer>& layers, const at::Tensor& lengths) {
+  const Flat all = flat(layers);
+  const at::Tensor own = squares(all.gradients, all.layer_of, layers.size()).sqrt();
+  // NaN stays NaN, so that clipping sees it.
+  const at::Tensor scales = at::where(own == 0, at::ones_like(own), lengths / own);
+  std::vector<at::Tensor> of_tensors;
+  const std::vector<at::Tensor> of_layers = scales.unbind();
+  for (const std::size_t layer : all.layer_of) of_tensors.push_back(of_layers[layer]);
+  scale_or_clear(all.gradients, {}, at::stack(of_tensors),
+                 at::zeros({}, own.options().dtype(at::kBool)));
+}
+
+}  // namespace spdkfac::kfac

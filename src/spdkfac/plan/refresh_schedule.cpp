@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spdkfac/plan/refresh_schedule.h"
+
+#include <algorithm>
+
+namespace spdkfac::plan {
+namespace {
+
+constexpr std::int64_t kShare = 10;  // a tenth of the steps so far
+
+bool is_due(std::int64_t step, std::int64_t last, std::int64_t most) {
+  return step == 0 || step - last >= std::clamp<std::int64_t>(last / kShare, 1, most);
+}
+
+}  // namespace
+
+RefreshSchedule::Due RefreshSchedule::at(std::int64_t step) {
+  if (!growing_) return {step % intervals_.factors == 0, step % intervals_.inverses == 0};
+  if (step < step_) step_ = -1;
+  while (step_ < step) advance();
+  return due_;
+}
+
+void RefreshSchedule::advance() {
+  ++step_;
+  due_.factors = is_due(step_, factors_, intervals_.factors);
+  due_.inverses = due_.factors && is_due(step_, inverses_, intervals_.inverses);
+  if (due_.factors) factors_ = step_;
+  if (due_.inverses) inverses_ = step_;
+}
+
+}  // namespace spdkfac::plan

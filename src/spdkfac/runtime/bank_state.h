@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "spdkfac/runtime/factor_bank.h"
+#include "spdkfac/runtime/kfac_state.h"
+#include "spdkfac/runtime/residence.h"
+
+namespace spdkfac::runtime {
+
+// The bank as the tensors of a KfacState. Every layer has all of its tensors, also before its first
+// call; `averaged` says whether they mean anything.
+class BankState {
+ public:
+  BankState(FactorBank& bank, Residence& residence);
+
+  // The same on all ranks.
+  const std::vector<TensorSpec>& specs() const { return specs_; }
+  // Collective where a single rank keeps the tensor; see KfacStateStream.
+  at::Tensor read(std::size_t tensor);
+
+  // A ConfigError says why the state is not one for this bank. Tensors may be missing.
+  void check(const KfacState& state, const KfacOptions& options) const;
+  // The state that check() has accepted, with what this rank must keep and its state lacks from a
+  // rank whose state has it. What no rank has is a ConfigError on all of them. Collective.
+  KfacState completed(KfacState state) const;
+  // What completed() returned.
+  void load(const KfacState& state);
+
+ private:
+  // Where a tensor belongs.
+  struct Item {
+    enum class Kind { kAveraged, kStale, kAverage, kInverse };
+    Kind kind;
+    FactorId id;
+    std::size_t part = 0;  // of the average or the inverse
+  };
+  struct Named {
+    Item item;
+    TensorSpec spec;
+  };
+  // The tensors of a layer with so many groups.
+  std::vector<Named> tensors_of(std::size_t layer, std::int64_t groups) const;
+  // As many groups as the state has; the layer's own if it cannot be told.
+  std::int64_t groups_in(const KfacState& state, std::size_t layer) const;
+  std::string name(std::size_t layer, const std::string& key) const;
+  bool averaged(std::size_t layer) const;
+  bool kept_elsewhere(const Item& item) const;
+  std::optional<int> keeper(const Item& item) const;
+  // Of the average or inverse on this rank; made on the CPU if there is none.
+  std::vector<StatePart> parts(const Item& item) const;
+
+  FactorBank& bank_;
+  Residence& residence_;
+  std::vector<Item> items_;
+  std::vector<TensorSpec> specs_;
+};
+
+}  // namespace spdkfac::runtime

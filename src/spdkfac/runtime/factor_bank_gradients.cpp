@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a FactorBank does with gradients.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "spdkfac/kfac/graft.h"
+#include "spdkfac/kfac/precondition.h"
+#include "spdkfac/runtime/factor_bank.h"
+
+namespace spdkfac::runtime {
+
+std::vector<kfac::GraftedLayer> FactorBank::grafted(const std::vector<std::size_t>& layers) {
+  std::vector<kfac::GraftedLayer> result;
+  for (const std::size_t index : layers) {
+    LayerState& state = states_[index];
+    auto& moments = state.factor(FactorSide::kG).moments;
+    kfac::GraftedLayer one{{}, moments ? &*moments : nullptr};
+    for (const at::Tensor& parameter : own_parameters(state.layer())) {
+      if (parameter.grad().defined()) one.gradients.push_back(parameter.grad());
+    }
+    result.push_back(std::move(one));
+  }
+  return result;
+}
+
+at::Tensor FactorBank::graft_lengths(const std::vector<kfac::GraftedLayer>& layers) const {
+  return options_.graft == Graft::kAdam ? kfac::adam_lengths(layers, options_.graft_adam)
+                                        : kfac::gradient_lengths(layers);
+}
+
+template <class Plainly>
+std::vector<at::Tensor> FactorBank::with_lengths(const std::vector<std::size_t>& layers,
+                                                 Plainly plainly) {
+  if (layers.empty()) return {};
+  if (options_.graft == Graft::kNone) return plainly();
+  const std::vector<kfac::GraftedLayer> updates = grafted(layers);
+  const at::Tensor lengths = graft_lengths(updates);
+  std::vector<at::Tensor> inner = plainly();
+  kfac::set_lengths(updates, lengths);
+  return inner;
+}
+
+at::Tensor FactorBank::precondition(std::size_t layer) {
+  const auto plainly = [&] { return std::vector{precondition_one(layer)}; };
+  return with_lengths({layer}, plainly).front();
+}
+
+std::vector<at::Tensor> FactorBank::precondition_all(const std::vector<std::size_t>& layers) {
+  return with_lengths(layers, [&] { return precondition_plainly(layers); });
+}
+
+at::Tensor FactorBank::without_inverses(std::size_t layer) {
+  if (options_.graft != Graft::kAdam) return -squared_gradient(layer);
+  for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) {
+    states_[layer].keep(side, true, true);
+  }
+  return precondition(layer);
+}
+
+at::Tensor FactorBank::precondition_one(std::size_t index) {
+  const LayerState& state = states_[index];
+  const TrackedLayer& layer = state.layer();
+  const StepSpan span(recorder_, StepPart::kPrecondition, layer.weight.device(), "precondition",
+                      layer.name, FactorId{index, FactorSide::kA});
+  const at::Tensor weight = layer.weight.grad();
+  const at::Tensor bias = layer.bias.defined() ? layer.bias.grad() : at::Tensor();
+  const at::Tensor& inverse_a = state.factor(FactorSide::kA).inverse->value;
+  const at::Tensor& inverse_g = state.factor(FactorSide::kG).inverse->value;
+  const std::array<std::int64_t, 3> shape = {inverse_a.size(0), inverse_g.size(1),
+                                             inverse_a.size(1)};
+  auto [joined, product, result] = scratch(shape, inverse_a.options());
+  if (!layer.bias.defined() && weight.is_contiguous() && weight.dtype() == joined.dtype()) {
+    joined = weight.view(shape);  // it serves as it is
+  } else {
+    kfac::join_gradient(weight, bias, joined);
+  }
+  const PrecisionGuard precise(solving_, weight.device());
+  kfac::precondition(joined, inverse_a, inverse_g, product, result);
+  const at::Tensor inner = kfac::inner_product(joined, inverse_a, inverse_g, result);
+  kfac::split_gradient(result, weight, bias);
+  return inner;
+}
+
+at::Tensor FactorBank::squared_gradient(std::size_t index) const {
+  const TrackedLayer& layer = states_[index].layer();
+  at::Tensor sum = layer.weight.grad().norm().to(at::kDouble).square();
+  if (layer.bias.defined() && layer.bias.grad().defined()) {
+    sum += layer.bias.grad().norm().to(at::kDouble).square();
+  }
+  return sum;
+}
+
+std::vector<at::Tensor> FactorBank::precondition_plainly(const std::vector<std::size_t>& layers) {
+  const bool together = std::all_of(layers.begin(), layers.end(),
+                                    [&](std::size_t one) { return goes_together(one); });
+  if (together) return precondition_together(layers).unbind();
+  std::vector<at::Tensor> inner;
+  for (const std::size_t layer : layers) inner.push_back(precondition_one(layer));
+  return inner;
+}
+
+at::Tensor FactorBank::precondition_together(const std::vector<std::size_t>& layers) {
+  const StepSpan span(recorder_, StepPart::kPrecondition,
+                      states_[layers.front()].layer().weight.device(), "precondition");
+  std::vector<kfac::PreconditionBatch::Gradients> gradients;
+  std::vector<kfac::PreconditionBatch::Task> tasks;
+  for (const std::size_t index : layers) {
+    const LayerState& state = states_[index];
+    const TrackedLayer& layer = state.layer();
+    gradients.push_back(
+        {layer.weight.grad(), layer.bias.defined() ? layer.bias.grad() : at::Tensor()});
+    tasks.push_back(
+        {state.factor(FactorSide::kA).inverse->value, state.factor(FactorSide::kG).inverse->value});
+  }
+  return batches_.gradients(layers, tasks).run(gradients);
+}
+
+bool FactorBank::goes_together(std::size_t index) const {
+  const LayerState& state = states_[index];
+  const TrackedLayer& layer = state.layer();
+  const at::ScalarType type = state.factor(FactorSide::kA).inverse->value.scalar_type();
+  const auto fits = [&](const at::Tensor& gradient) {
+    return kfac::PreconditionBatch::takes(gradient, type);
+  };
+  return fits(layer.weight.grad()) &&
+         (!layer.bias.defined() || !layer.bias.grad().defined() || fits(layer.bias.grad()));
+}
+
+// Three matrices of the shape, in the type of the factors.
+std::array<at::Tensor, 3> FactorBank::scratch(at::IntArrayRef shape,
+                                              const at::TensorOptions& options) {
+  const std::int64_t size = c10::multiply_integers(shape);
+  std::array<at::Tensor, 3> result;
+  for (std::size_t index = 0; index < 3; ++index) {
+    at::Tensor& memory = scratch_[index];
+    if (!memory.defined() || memory.numel() < size || memory.dtype() != options.dtype() ||
+        memory.device() != options.device()) {
+      memory = at::empty({size}, options);
+    }
+    result[index] = memory.narrow(0, 0, size).view(shape);
+  }
+  return result;
+}
+
+}  // namespace spdkfac::runtime

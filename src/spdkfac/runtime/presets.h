@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "spdkfac/runtime/kfac_options.h"
+
+namespace spdkfac {
+
+// paper: the published algorithm: π damping, every update clipped, everything renewed in each step.
+// The others take the length of Adam's steps, so that the rate and schedule of AdamW apply, damp
+// relatively and renew often early and rarely later: cnn, cnn-large-batch, transformer, mlp.
+const std::vector<std::string>& preset_names();
+
+// A ConfigError for another name.
+KfacOptions kfac_preset(const std::string& name);
+
+}  // namespace spdkfac
