@@ -383,6 +383,22 @@ def test_activation_checkpointing_changes_nothing(mode: str) -> None:
     assert difference(again, plain) < 1e-12
 
 
+def test_an_activation_in_place_changes_nothing() -> None:
+    class Perceptron(nn.Module):
+        def __init__(self, inplace: bool) -> None:
+            super().__init__()
+            torch.manual_seed(4)
+            self.layers = nn.Sequential(nn.Linear(FEATURES, 7), nn.ReLU(inplace), nn.Linear(7, 5),
+                                        nn.ReLU(inplace), nn.Linear(5, CLASSES))
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return self.layers(inputs).mean(1)
+
+    apart, in_place = (stepped(Perceptron(inplace), class_loss, count=3) for inplace in (False, True))
+    assert difference(in_place, apart) < 1e-12
+    expect_updates(Perceptron(False), class_loss, ["layers.0", "layers.2", "layers.4"])
+
+
 def test_a_bias_without_a_gradient_is_left_alone() -> None:
     class Half(Windows):
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:

@@ -21,10 +21,12 @@ from spdkfac import _core
 def test_defaults_are_those_of_the_library() -> None:
     signature = inspect.signature(spdkfac.SPDKFACOptimizer.__init__).parameters
     options = _core.KfacOptions()
-    for field in ("damping", "damping_mode", "running_average", "identity_start", "convention",
-                  "loss_reduction", "kl_clip", "factor_interval", "inverse_interval", "precision", "patch_memory",
-                  "trace"):
+    for field in ("identity_start", "convention", "loss_reduction", "precision", "patch_memory", "trace"):
         assert signature[field].default == getattr(options, field), field
+    for field in ("damping", "damping_mode", "running_average", "kl_clip", "graft", "factor_interval",
+                  "inverse_interval"):
+        assert signature[field].default is None, f"{field} is the preset's"
+        assert getattr(_core.kfac_preset("paper"), field) == getattr(options, field), field
 
 
 def test_loss_falls_faster_than_with_the_optimizer_alone() -> None:

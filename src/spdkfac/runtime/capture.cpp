@@ -19,6 +19,7 @@
 
 #include "spdkfac/base/check.h"
 #include "spdkfac/base/error.h"
+#include "spdkfac/runtime/lasting_output.h"
 
 namespace spdkfac::runtime {
 namespace {
@@ -132,13 +133,14 @@ kfac::LayerUse use_of_other(const at::Tensor& input, const at::Tensor& weight,
 
 void show(const Tap& tap, CaptureSink& sink, const at::Tensor& input,
           const std::optional<kfac::ConvGeometry>& conv, const at::Tensor& output) {
+  const at::Tensor result = lasting(output);
   auto on_gradient =
-      sink.on_call(*tap.layer, kfac::layer_use(input, conv, tap.bias), input, output);
+      sink.on_call(*tap.layer, kfac::layer_use(input, conv, tap.bias), input, result);
   if (!on_gradient) return;
-  output.register_hook(
-      [on_gradient = std::move(on_gradient), weight = tap.weight](const at::Tensor& gradient) {
-        if (accumulates_into(weight)) on_gradient(gradient);
-      });
+  result.register_hook([on_gradient = std::move(on_gradient), weight = tap.weight,
+                        shape = output.sizes().vec()](const at::Tensor& gradient) {
+    if (accumulates_into(weight)) on_gradient(gradient.reshape(shape));
+  });
 }
 
 // What has used a weight; kOther is an operator that no layer is made of.
@@ -160,7 +162,7 @@ void observe(const at::Tensor& input, const at::Tensor& weight, const at::Tensor
       show(*tap, *sink, shown, geometry, output);
     } else {
       sink->on_other_call(use_of_other(input, weight, output, what != Operator::kLinear), input,
-                          output);
+                          lasting(output));
     }
   }
 }
