@@ -106,10 +106,11 @@ def fashion_images(sources: Sources, device: torch.device, tests: int | None = N
     return Images(prepared("train", None), prepared("t10k", tests))
 
 
-def fashion_pixels(sources: Sources, device: torch.device, tests: int | None = None) -> Images:
-    """Pixels from 0 to 1, to be predicted from themselves."""
+def fashion_pixels(sources: Sources, device: torch.device, tests: int | None = None, side: int = 28) -> Images:
+    """Pixels from 0 to 1, to be predicted from themselves; images of a smaller side are means of blocks."""
     def prepared(part: str, most: int | None) -> Batch:
-        pixels = files.fashion_mnist(sources, part)[0][:most].to(device).float().flatten(1) / 255
+        images = files.fashion_mnist(sources, part)[0][:most].to(device).float().view(-1, 1, 28, 28) / 255
+        pixels = torch.nn.functional.adaptive_avg_pool2d(images, side).flatten(1)
         return pixels, pixels
     return Images(prepared("train", None), prepared("t10k", tests))
 

@@ -86,8 +86,8 @@ AUTOENCODERS = Rates(sgd=(5e-4, 5e-2), adam=(3e-4, 3e-2), kfac=(3e-2, 1.0))
 
 
 def autoencoder(name: str, widths: tuple[int, ...], tests: int | None, batch: int, cpu_steps: int,
-                gpu_steps: int) -> Task:
-    return Task(name, partial(data.fashion_pixels, tests=tests), partial(networks.autoencoder, widths),
+                gpu_steps: int, side: int = 28) -> Task:
+    return Task(name, partial(data.fashion_pixels, tests=tests, side=side), partial(networks.autoencoder, widths),
                 squared_error, "test squared error", partial(mean_of, squared_error), batch, cpu_steps,
                 gpu_steps, AUTOENCODERS, decays=False, damping=(1.0, 100.0), kl_clip=1.0)
 
@@ -110,7 +110,7 @@ few_tests = partial(data.fashion_images, tests=2000)  # enough for the tasks tha
 # One run of the budget takes at most about 20 s of an H200, of the small ones about a minute of a CPU core.
 TASKS: dict[str, Task] = {task.name: task for task in (
     autoencoder("autoencoder", (784, 1000, 500, 250, 30, 250, 500, 1000, 784), None, 512, 600, 1500),
-    autoencoder("autoencoder-small", (784, 256, 64, 16, 64, 256, 784), 2000, 512, 600, 1000),
+    autoencoder("autoencoder-small", (196, 128, 64, 32, 16, 32, 64, 128, 196), 2000, 512, 1000, 1000, side=14),
     classifier("cnn", few_tests, networks.small_cnn, 128, 400, 1000),
     classifier("resnet20", data.fashion_images, networks.resnet20, 128, 300, 1400),
     classifier("cifar-128", data.cifar_images, networks.resnet18, 128, 400, 3900),

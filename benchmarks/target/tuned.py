@@ -24,10 +24,10 @@ class Race:
 
 
 RACES = (
-    Race("autoencoder-small", 16.5, (
-        Contestant(OPTIMIZERS["sgd"], {"lr": 0.01}, 600),
-        Contestant(OPTIMIZERS["adamw"], {"lr": 0.005}, 600),
-        Contestant(OPTIMIZERS["kfac"], {"lr": 0.005}, 300))),
+    Race("autoencoder-small", 3.0, (
+        Contestant(OPTIMIZERS["sgd"], {"lr": 0.0067}, 600),
+        Contestant(OPTIMIZERS["adamw"], {"lr": 0.0071}, 600),
+        Contestant(OPTIMIZERS["kfac"], {"lr": 0.022, "damping": 0.082}, 75))),
     Race("cnn", 10.5, (
         Contestant(OPTIMIZERS["sgd"], {"lr": 0.1, "weight_decay": 5e-4}, 400),
         Contestant(OPTIMIZERS["adamw"], {"lr": 0.01, "weight_decay": 0.01}, 400),
