@@ -28,8 +28,9 @@ RACES = (
         Contestant(OPTIMIZERS["sgd"], {"lr": 0.0067}, 600),
         Contestant(OPTIMIZERS["adamw"], {"lr": 0.0071}, 600),
         Contestant(OPTIMIZERS["kfac"], {"lr": 0.022, "damping": 0.082}, 75))),
-    Race("cnn", 10.5, (
-        Contestant(OPTIMIZERS["sgd"], {"lr": 0.1, "weight_decay": 5e-4}, 400),
-        Contestant(OPTIMIZERS["adamw"], {"lr": 0.01, "weight_decay": 0.01}, 400),
-        Contestant(OPTIMIZERS["kfac"], {"lr": 0.01, "weight_decay": 0.01}, 300))),
+    Race("cnn", 11.5, (
+        Contestant(OPTIMIZERS["sgd"], {"lr": 0.024, "weight_decay": 5e-4}, 200),
+        Contestant(OPTIMIZERS["adamw"], {"lr": 0.0067, "weight_decay": 0.0}, 200),
+        Contestant(OPTIMIZERS["kfac"], {"lr": 0.0067, "weight_decay": 0.0, "damping": 0.035, "factor_interval": 5,
+                                        "inverse_interval": 10}, 110))),
 )
