@@ -113,6 +113,7 @@ class DamagedStates:
     def refuses(self, dice: random.Random) -> bool:
         """One case: an error of one line that changes nothing; or what is accepted can be used."""
         bad = damaged(self.good, self.foreign, dice)
+        train(self.model, self.optimizer, steps(1, first=5))  # so that half of a load would show
         before = copy.deepcopy(self.optimizer.state_dict())
         try:
             self.optimizer.load_state_dict(bad)
@@ -122,6 +123,7 @@ class DamagedStates:
             return True
         # What is accepted is whole: it comes back, and training goes on.
         assert self.optimizer.state_dict()["state"].keys() == self.good["state"].keys()
+        assert self.optimizer.counters["steps"] == 2
         train(self.model, self.optimizer, steps(1, first=9))
         self.model.load_state_dict(self.weights)
         self.optimizer.load_state_dict(copy.deepcopy(self.good))
