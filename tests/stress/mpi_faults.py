@@ -337,7 +337,7 @@ class MpiCase:
             if (summary["world"], summary["step"]) != (world, job.steps):
                 raise Finding(f"{what} ends in step {summary['step']}, not {job.steps}")
             if "continuing from" not in said_in(folder).err:
-                raise Finding(f"{what} starts anew: {said_in(folder).tail()}")
+                raise Finding(f"{what} starts from zero: {said_in(folder).tail()}")
             digests.add(digest_in(folder))
         if len(digests) != 1:
             raise Finding(f"{what} ends with other parameters the second time")

@@ -25,7 +25,7 @@ import torch
 from damaged_states import DamagedStates
 
 BASES = ("momentum", "plain", "adam")
-FRESH = 200  # cases after which optimizers are made anew, so that a case depends on few others
+FRESH = 200  # cases after which new optimizers are made, so that a case depends on few others
 
 
 def main() -> int:
