@@ -94,7 +94,8 @@ at::Tensor gradient_lengths(const std::vector<GraftedLayer>& layers) {
 at::Tensor adam_lengths(const std::vector<GraftedLayer>& layers, const AdamOptions& options) {
   const Flat all = flat(layers);
   SPDKFAC_CHECK(all.first.size() == all.gradients.size(), "a grafted layer without moments");
-  const at::Tensor bad = gradient_lengths(layers).isfinite().all().logical_not();
+  const at::Tensor bad =
+      squares(all.gradients, all.layer_of, layers.size()).isfinite().all().logical_not();
   fill_if(all.gradients, bad, 0);
   std::vector<at::Tensor> lengths;
   for (std::size_t begin = 0; begin < all.gradients.size(); begin += kTogether) {
