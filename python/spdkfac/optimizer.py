@@ -18,11 +18,12 @@ from torch.nn.parallel import DistributedDataParallel
 from . import _core
 from . import state as kfac_state
 from ._core import ConfigError
+from .large_batch import BoundedWeights, CoupledMomentum, rescaled_weights
 from .layers import CoveredLayers, covered_layers, reject_compiled, reject_hidden, unwrapped
 from .planning import Cluster, Model, Plan, as_cluster, as_plan
 from .presets import Preset, options_of, preset_of
 from .processes import communicator_of, others_send_too, own_group, share_first
-from .scaling import LossScale, unscale
+from .scaling import LossScale, calls_from_scaler, unscale
 from .together import OtherName, with_others
 from .updates import DirectUpdates, normalizes
 
@@ -39,9 +40,6 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
     that runs the forward passes. With torch.distributed all processes make it and call `step`,
     `state_dict` and `load_state_dict` equally often. docs/python.md explains all options.
     """
-
-    # A GradScaler then calls step() always, with `found_inf`, so that a skipped batch is forgotten.
-    _step_supports_amp_scaling = True
 
     def __init__(
         self,
@@ -63,6 +61,8 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         interval: Literal["auto", "fixed"] | None = None,
         factor_interval: int | None = None,
         inverse_interval: int | None = None,
+        couple_momentum: bool = False,
+        rescale_weights: bool | Iterable[str] = False,
         precision: Literal["tf32", "fp32", "bf16"] = "tf32",
         patch_memory: int = 256 << 20,
         trace: bool = False,
@@ -104,6 +104,8 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
             raise ConfigError("kfac: the model has no trainable Conv2d or Linear layer, which K-FAC "
                               "needs")
         self.optimizer = with_others(optimizer, others, self.layers.parameters())
+        self._coupled = CoupledMomentum(self.optimizer) if couple_momentum else None
+        self._bounded = BoundedWeights(rescaled_weights(self.layers, rescale_weights))
         self.__setstate__({})  # the hooks of the base class; groups and state are the wrapped one's
         device = self.layers.tracked[0][1].device
         self._communicator = None if group is None else communicator_of(group, device, timeout)
@@ -126,6 +128,8 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
             profile_steps=0 if followed else profile_steps,
             log_level=log_level,
         )
+        # Measuring the costs of messages sends some, too.
+        self._sent_before = self._communicator.sent_bytes if self._communicator else 0.0
         self._updates: DirectUpdates | torch.optim.Optimizer = self.optimizer
         if options.graft == "adam" and normalizes(optimizer):
             self._updates = DirectUpdates(self.optimizer, self.layers.parameters())
@@ -138,6 +142,14 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         if scaler is not None:
             self._scale = LossScale(scaler, device)
             self._kfac.set_loss_scale(self._scale)
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """With a scaler: it then calls step() always, with `found_inf`, so that a skipped batch is forgotten.
+
+        Frameworks refuse to clip gradients where this is set, so it is not without a scaler.
+        """
+        return self._scale is not None
 
     # What LR schedulers, GradScaler and users read and change is the wrapped optimizer's own.
     @property
@@ -174,18 +186,23 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        if self._first_step:
+            self._require_known_scaler()
         if self._overflowed():
             self._kfac.discard()
         else:
             if self._first_step:
                 reject_compiled(unwrapped(self.model))
             reject_hidden(self.layers, self._kfac.unseen_layers, self._computed)
+            if self._coupled is not None:
+                self._coupled.apply()
             self._kfac.step(self._learning_rate(), *self._momentum())
             if self._first_step:
                 self._require_calls()
                 # torch.distributed.checkpoint may have made an empty step, which does not count.
                 self._first_step = self._kfac.counters["steps"] == 0
             self._updates.step()
+            self._bounded.apply()
         self._synchronized = False
         if self._scale is not None:
             self._scale.forget()
@@ -250,8 +267,8 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
 
     @property
     def sent_bytes(self) -> float:
-        """Bytes that a rank has sent, averaged over the ranks; 0 on one rank."""
-        return self._communicator.sent_bytes if self._communicator else 0.0
+        """Bytes that a rank has sent in training, averaged over the ranks; 0 on one rank."""
+        return self._communicator.sent_bytes - self._sent_before if self._communicator else 0.0
 
     def write_trace(self, path: str | Path) -> None:
         """The last step for ui.perfetto.dev; needs `trace=True`."""
@@ -287,9 +304,6 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         found: torch.Tensor | None = getattr(self, "found_inf", None)
         if found is None:
             return False
-        if self._scale is None:
-            raise ConfigError("kfac: a GradScaler calls step(), but was not passed, so G would be "
-                              "computed from scaled losses; pass SPDKFACOptimizer(…, scaler=scaler)")
         if self._sends_gradients and not self._synchronized:
             raise ConfigError("kfac: a GradScaler reads gradients that are not averaged yet; call "
                               "optimizer.synchronize() after backward(), before scaler.unscale_() "
@@ -299,6 +313,11 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
             unscale([p.grad for group in self.param_groups for p in group["params"]
                      if p.grad is not None], scale)
         return bool(found.item())
+
+    def _require_known_scaler(self) -> None:
+        if self._scale is None and calls_from_scaler():
+            raise ConfigError("kfac: a GradScaler calls step(), but was not passed, so G would be "
+                              "computed from scaled losses; pass SPDKFACOptimizer(…, scaler=scaler)")
 
     def _require_calls(self) -> None:
         """Without this a first step that saw no layer would silently be first-order training."""

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import torch
 from torch.amp.grad_scaler import GradScaler
 
@@ -30,3 +32,14 @@ def unscale(gradients: list[torch.Tensor], scale: torch.Tensor) -> None:
     inverse = scale.double().reciprocal().float()
     for gradient in gradients:
         gradient.mul_(inverse.to(gradient.device))
+
+
+def calls_from_scaler() -> bool:
+    """Whether a GradScaler that is switched on has called the function that asks."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        frame = frame.f_back
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, GradScaler) and caller.is_enabled():
+            return True
+    return False

@@ -107,6 +107,23 @@ def test_a_scaler_that_was_not_given_is_an_error(device: torch.device) -> None:
         scaler.step(optimizer)
 
 
+def test_frameworks_may_clip_gradients_without_a_scaler(device: torch.device) -> None:
+    # Lightning refuses gradient_clip_val, also for bf16-mixed, where an optimizer says this.
+    model = small_net(torch.float32)
+    assert not kfac_over_sgd(model)._step_supports_amp_scaling
+    scaler = torch.amp.GradScaler(device.type)
+    assert kfac_over_sgd(model, scaler=scaler)._step_supports_amp_scaling
+
+
+def test_a_scaler_that_is_switched_off_need_not_be_given(device: torch.device) -> None:
+    model = small_net(torch.float32)
+    optimizer = kfac_over_sgd(model)
+    scaler = torch.amp.GradScaler(device.type, enabled=False)
+    scaler.scale(loss_of(model, single(0))).backward()
+    scaler.step(optimizer)
+    assert optimizer.counters["steps"] == 1
+
+
 @pytest.mark.gpu
 def test_half_precision_on_a_gpu() -> None:
     if not torch.cuda.is_available():
