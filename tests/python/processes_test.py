@@ -22,9 +22,10 @@ ALGORITHMS = ["spd-kfac", "d-kfac", "mpd-kfac", "naive", "optimal-fusion", "owne
 Results = dict[str, dict[str, object]]
 
 
-def torchrun(processes: int, *arguments: str | Path) -> None:
+def torchrun(processes: int, cache: Path, *arguments: str | Path) -> None:
+    """`cache`: empty at first, so that the first case measures costs and the others find them."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "0",
-                   "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+                   "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "XDG_CACHE_HOME": str(cache)}
     subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone",
                     f"--nproc-per-node={processes}", *map(str, arguments)], env=environment,
                    stdin=subprocess.DEVNULL, timeout=SECONDS, check=True)
@@ -33,7 +34,7 @@ def torchrun(processes: int, *arguments: str | Path) -> None:
 def run(folder: Path, processes: int, cases: list[str], backend: str = "gloo") -> Results:
     """One start of the processes for all cases: loading torch takes longer than they do."""
     out = folder / f"{processes}.pt"
-    torchrun(processes, WORKER, *cases, "--out", out, "--backend", backend)
+    torchrun(processes, folder / "cache", WORKER, *cases, "--out", out, "--backend", backend)
     results: Results = torch.load(out, map_location="cpu", weights_only=True)
     return results
 
