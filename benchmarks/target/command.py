@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 import demo
+import equal
 import extras
 import optimizers
 import picture
@@ -40,6 +41,9 @@ def parser() -> argparse.ArgumentParser:
         help=f"with commas between: {', '.join(optimizers.OPTIMIZERS)}, and those of --variant")
     add("--variant", action="append", default=[], metavar="NAME=KIND:{…}",
         help="another optimizer, such as 'mine=kfac:{\"inner\": \"adamw\"}'; may be repeated")
+    add("--same", metavar="OPTIMIZER",
+        help="tune only this one; all others train with its rate, weight decay and schedule")
+    add("--setting", metavar="lr=…,weight_decay=…", help="of --same, instead of tuning it")
     add("--trials", type=int, default=8,
         help="tuning runs of each optimizer for its settings, and as many for the length of its schedule")
     add("--seeds", type=int, default=3, help="runs that count")
@@ -89,6 +93,12 @@ def check(options: argparse.Namespace, chosen: Sequence[Optimizer]) -> None:
     at_least(options, trials=1, seeds=1, steps=1, evaluations=1, threads=1, share=0)
     if options.device == "cuda" and not torch.cuda.is_available():
         raise Mistake("--device: no GPU is there (cuda); pass --device cpu")
+    if options.same is None and options.setting is not None:
+        raise Mistake(f"--setting: is for --same alone ({options.setting}); name the optimizer with --same")
+    if options.same is not None and options.same not in [one.name for one in chosen]:
+        raise Mistake(f"--same: is not among the optimizers ({options.same}); add it to --optimizers")
+    if options.same is not None and (options.out or options.picture or options.target is not None):
+        raise Mistake("--same: prints a table alone; leave out --out, --picture and --target")
     if options.target is None and not any(one.first_order for one in chosen):
         raise Mistake("--optimizers: none of first order is there to set the target; add sgd or adamw, "
                       "or pass --target")
@@ -103,14 +113,30 @@ def check(options: argparse.Namespace, chosen: Sequence[Optimizer]) -> None:
 def referee(options: argparse.Namespace, chosen: list[Optimizer], place: Place, progress: Progress,
             task: Task) -> results.Result:
     runs = runner.Runs(place, progress, runner.Kept(options.kept), options.share)
-    protocol = Protocol(options.steps or task.steps(place.device), options.trials, options.seeds,
-                        options.evaluations, options.target, options.sample_seed)
+    protocol = protocol_of(options, place, task)
     try:
         outcome = search(task, chosen, protocol, runs)
     finally:
         runs.close()
     alone = clocks(outcome, place) if options.share else {}
     return results.Result.of(outcome, alone)
+
+
+def protocol_of(options: argparse.Namespace, place: Place, task: Task) -> Protocol:
+    return Protocol(options.steps or task.steps(place.device), options.trials, options.seeds,
+                    options.evaluations, options.target, options.sample_seed)
+
+
+def with_same_setting(options: argparse.Namespace, chosen: list[Optimizer], place: Place, progress: Progress,
+                      task: Task) -> equal.Equals:
+    runs = runner.Runs(place, progress, runner.Kept(options.kept), options.share)
+    baseline = next(one for one in chosen if one.name == options.same)
+    try:
+        return equal.equals(task, baseline, [one for one in chosen if one is not baseline],
+                            protocol_of(options, place, task), runs,
+                            equal.setting_of(options.setting) if options.setting else None)
+    finally:
+        runs.close()
 
 
 def clocks(outcome: Outcome, place: Place) -> dict[str, Clock]:
@@ -143,6 +169,8 @@ def go(options: argparse.Namespace, progress: Progress) -> int:
     place = Place(torch.device(options.device), Sources(options.data_dir, options.text))
     if options.demo:
         finish(demo.run_all(place, progress), options, place)
+    elif options.same:
+        print(equal.table([with_same_setting(options, chosen, place, progress, task) for task in tasks]))
     else:
         finish([referee(options, chosen, place, progress, task) for task in tasks], options, place)
     return 0
