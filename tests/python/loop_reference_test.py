@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every kind of layer against K-FAC's definition in plain loops (loop_reference.py), in double precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from devices import DEVICE
+from loop_reference import damped, exact_fisher, factors, preconditioned, twin_of
+from referee_cases import (Case, convolution_cases, expect_covered, largest_errors, linear_cases, observe,
+                           other_cases, relative)
+
+pytestmark = pytest.mark.skipif(DEVICE == "cuda", reason="double precision on the CPU")
+TOLERANCE, DAMPING = 1e-9, 0.03
+CASES = [*linear_cases(), *convolution_cases(), *other_cases()]
+
+
+@pytest.fixture(autouse=True)
+def double() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture(scope="module")
+def errors() -> Iterator[dict[str, float]]:
+    with largest_errors("plain loops") as found:
+        yield found
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_twin_is_the_same_function(case: Case) -> None:
+    """Otherwise it could not referee: the same outputs, and the same gradients of all weights."""
+    model = case.make()
+    twin, parts = twin_of(model)
+    inputs, targets = case.data()
+    torch.testing.assert_close(twin(inputs), model(inputs), rtol=1e-12, atol=1e-12)
+    for each in (model, twin):
+        case.loss_function()(each(inputs), targets).backward()
+    gradients = {name: p.grad for name, p in model.named_parameters()}
+    for part in parts:
+        linear = twin.get_submodule(part.linear)
+        own = [p.grad.reshape(len(p), -1) for p in linear.parameters()]
+        torch.testing.assert_close(torch.cat(own, 1), part.matrix(gradients), rtol=1e-11, atol=1e-13)
+    assert {name for part in parts for name in part.parameters} == set(gradients)
+
+
+def per_token(case: Case) -> bool:
+    return case.options.get("examples") == "tokens"
+
+
+@pytest.mark.parametrize("mode", ["pi", "plain", "relative"])
+@pytest.mark.parametrize("case", [case for case in CASES if not per_token(case)], ids=str)
+def test_updates(case: Case, mode: str, errors: dict[str, float]) -> None:
+    model = case.make()
+    twin, parts = twin_of(model)
+    seen = observe(case, model, damping=DAMPING, damping_mode=mode)
+    expect_covered(case, parts, seen)
+    inputs, targets = case.data()
+    wrong = {}
+    for part in parts:
+        found = factors(twin, part.linear, (inputs,), targets, case.loss_function())
+        error = relative(part.matrix(seen.updates),
+                         preconditioned(damped(found, mode, DAMPING), part.matrix(seen.gradients)))
+        errors[case.kind] = max(errors[case.kind], error)
+        if not error < TOLERANCE:
+            wrong[part.linear] = error
+    assert not wrong, f"{case.name}: {wrong}"
+
+
+@pytest.mark.parametrize("case", [case for case in linear_cases() if case.name.startswith(("linear, ", "mlp"))],
+                         ids=str)
+def test_one_example_is_the_exact_fisher(case: Case) -> None:
+    """With one example and one position A⊗G is the layer's exact block, so no convention is left."""
+    model = case.make()
+    twin, parts = twin_of(model)
+    inputs, targets = case.data()
+    one = ((inputs[:1],), targets[:1], case.loss_function())
+    for part in parts:
+        found = factors(twin, part.linear, *one)
+        torch.testing.assert_close(torch.kron(found.g, found.a), exact_fisher(twin, part.linear, *one))
