@@ -251,6 +251,7 @@ class Factors:
 
     a: torch.Tensor
     g: torch.Tensor
+    positions: int = 1  # S
 
 
 def rows_of_examples(twin: nn.Module, linear: str, inputs: tuple[torch.Tensor, ...], targets: torch.Tensor,
@@ -283,7 +284,7 @@ def factors(twin: nn.Module, linear: str, inputs: tuple[torch.Tensor, ...], targ
         for row, gradient in zip(rows, gradients, strict=True):
             a += torch.outer(row, row)
             g += torch.outer(gradient, gradient)
-    return Factors(a / len(targets), g / (len(targets) * positions))
+    return Factors(a / len(targets), g / (len(targets) * positions), positions)
 
 
 def exact_fisher(twin: nn.Module, linear: str, inputs: tuple[torch.Tensor, ...], targets: torch.Tensor,

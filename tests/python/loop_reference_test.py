@@ -70,6 +70,27 @@ def test_updates(case: Case, mode: str, errors: dict[str, float]) -> None:
     assert not wrong, f"{case.name}: {wrong}"
 
 
+@pytest.mark.parametrize("convention", ["paper", "kfac-pytorch"])
+@pytest.mark.parametrize("case", [case for case in CASES if case.name in ("cnn", "transformer block")], ids=str)
+def test_conventions(case: Case, convention: str) -> None:
+    """The table of docs/numerics.md: powers of N and S beside those of kfc."""
+    model = case.make()
+    twin, parts = twin_of(model)
+    seen = observe(case, model, damping=DAMPING, damping_mode="pi", convention=convention)
+    inputs, targets = case.data()
+    for part in parts:
+        found = factors(twin, part.linear, (inputs,), targets, case.loss_function())
+        s, n = found.positions, len(targets)
+        if convention == "paper":
+            found.a, found.g = found.a / s**2, found.g * s**2
+        elif part.kind == "Linear":
+            found.a, found.g = found.a / s, found.g / n**2
+        else:
+            found.a, found.g = found.a / s**3, found.g / (n**2 * s**2)
+        expected = preconditioned(damped(found, "pi", DAMPING), part.matrix(seen.gradients))
+        assert relative(part.matrix(seen.updates), expected) < TOLERANCE, part.linear
+
+
 @pytest.mark.parametrize("case", [case for case in linear_cases() if case.name.startswith(("linear, ", "mlp"))],
                          ids=str)
 def test_one_example_is_the_exact_fisher(case: Case) -> None:

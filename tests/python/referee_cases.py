@@ -301,7 +301,7 @@ def observe(case: Case, model: nn.Module, **options: Any) -> Observed:
     parameters = dict(model.named_parameters())
     before = {name: p.detach().clone() for name, p in parameters.items()}
     case.loss_function()(model(inputs), targets).backward()
-    gradients = {name: p.grad.clone() for name, p in parameters.items()}
+    gradients = {name: p.grad.clone() for name, p in parameters.items() if p.grad is not None}
     optimizer.step()
     state = optimizer.state_dict()["state"]
     covered = {id(p) for p in optimizer.layers.parameters()}

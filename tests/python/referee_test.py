@@ -9,13 +9,15 @@ divided by √C, and does not divide a sum over examples by their number.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
 import torch
 from curvlinops import KFACInverseLinearOperator, KFACLinearOperator
 from devices import DEVICE
-from loop_reference import Part, twin_of
+from loop_reference import Factors, Part, damped, preconditioned, twin_of
+from nets import kfac_over_sgd
 from referee_cases import (EXAMPLES, TOKENS, Case, convolution_cases, expect_covered, largest_errors,
                            linear_cases, observe, other_cases, relative, square)
 from torch import nn
@@ -40,14 +42,16 @@ def errors() -> Iterator[dict[str, float]]:
 class Referee:
     """curvlinops on a model of Linear and Conv2d layers, one for each part."""
 
-    def __init__(self, case: Case, model: nn.Module, layers: dict[str, Part]) -> None:
-        inputs, targets = case.data()
+    def __init__(self, case: Case, model: nn.Module, layers: dict[str, Part],
+                 batches: list[tuple[torch.Tensor, torch.Tensor]] | None = None) -> None:
+        batches = batches or [case.data()]
         self.case, self.layers, self.model = case, layers, model
-        self.parameters = {name: list(model.get_submodule(name).parameters()) for name in layers}
-        self.positions = positions(case, model, layers, inputs)
+        self.parameters = {name: [p for p in model.get_submodule(name).parameters() if p.requires_grad]
+                           for name in layers}
+        self.positions = positions(case, model, layers, batches[0][0])
         self.operator = KFACLinearOperator(
             model, case.loss_function(), [p for own in self.parameters.values() for p in own],
-            [(inputs, targets)], fisher_type="empirical", kfac_approx="expand",
+            batches, fisher_type="empirical", kfac_approx="expand",
             separate_weight_and_bias=False, check_deterministic=False)
         self.operator.compute_kronecker_factors()
 
@@ -141,3 +145,72 @@ def test_other_kinds_as_linear_layers(case: Case, errors: dict[str, float]) -> N
     twin, parts = twin_of(model)
     referee = Referee(case, twin, {part.linear: part for part in parts})
     compare(case, referee, parts, model, errors, " as Linear")
+
+
+def named(cases: list[Case], name: str) -> Case:
+    return next(case for case in cases if case.name == name)
+
+
+def by_name(model: nn.Module) -> dict[str, Part]:
+    return {part.name: part for part in twin_of(model)[1]}
+
+
+@pytest.mark.parametrize("case", [named(linear_cases(), "mlp"), named(convolution_cases(), "cnn")], ids=str)
+def test_averages_over_steps(case: Case) -> None:
+    """m ← ρ·m + (1−ρ)·new, with the factors of each step's weights; updates come from the averages."""
+    model, weight_of_old = case.make(), 0.7
+    inputs, targets = case.data()
+    optimizer = kfac_over_sgd(model, lr=0.1, momentum=0.0, kl_clip=0.0, damping=DAMPING,
+                              running_average=weight_of_old)
+    averages: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+    for step in range(3):
+        optimizer.zero_grad()
+        referee = Referee(case, model, by_name(model))
+        for layer in referee.layers:
+            new = referee.factors(layer)
+            old = averages.get(layer, new)
+            averages[layer] = tuple(weight_of_old * o + (1 - weight_of_old) * n
+                                    for o, n in zip(old, new, strict=True))
+        before = {name: p.detach().clone() for name, p in model.named_parameters()}
+        case.loss_function()(model(inputs), targets).backward()
+        gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
+        optimizer.step()
+        updates = {name: (before[name] - p.detach()) / 0.1 for name, p in model.named_parameters()}
+        for layer, part in referee.layers.items():
+            expected = preconditioned(damped(Factors(*averages[layer]), "pi", DAMPING), part.matrix(gradients))
+            assert relative(part.matrix(updates), expected) < TOLERANCE, f"{layer} in step {step}"
+
+
+@pytest.mark.parametrize("case", [named(linear_cases(), "transformer block"),
+                                  named(convolution_cases(), "cnn"),
+                                  named(convolution_cases(), "cnn, sum")], ids=str)
+def test_two_passes_are_two_batches(case: Case) -> None:
+    """Gradients that are accumulated over two passes: curvlinops gets both batches as its data."""
+    model = case.make()
+    inputs, targets = case.data()
+    batches = [(inputs, targets), (inputs.flip(0) * 0.7, targets.roll(1))]
+    referee = Referee(case, model, by_name(model), batches)
+    optimizer = kfac_over_sgd(model, kl_clip=0.0, damping=DAMPING, loss_reduction=case.reduction)
+    for batch in batches:
+        loss = case.loss_function()(model(batch[0]), batch[1])
+        (loss / (1 if case.reduction == "sum" else len(batches))).backward()
+    optimizer.step()
+    state = optimizer.state_dict()["state"]
+    for index, (name, _) in enumerate(model.named_parameters()):
+        layer = name.removesuffix(".weight")
+        if layer != name:
+            factors = list(referee.factors(layer))
+            if case.reduction == "sum":  # the scale counts one batch
+                factors[1] = factors[1] / len(batches)
+            for what, factor in zip("ag", factors, strict=True):
+                assert relative(square(state[index][f"kfac_{what}_average"][0]), factor) < TOLERANCE, name
+
+
+def test_frozen_biases() -> None:
+    """A layer whose bias is frozen has no column for it in A."""
+    case = named(linear_cases(), "mlp")
+    model = case.make()
+    model[0].bias.requires_grad_(False)
+    parts = by_name(model)
+    parts["0"] = Part("Linear", "0", "0", ("0.weight",), lambda values: values["0.weight"])
+    compare(case, Referee(case, model, parts), list(parts.values()), model, defaultdict(float))
