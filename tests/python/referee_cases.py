@@ -167,6 +167,12 @@ def cnn() -> nn.Module:
                          nn.Linear(5 * 4 * 3, CLASSES))
 
 
+def cnn_with_norms() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(2, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(inplace=True),
+                         nn.Conv2d(4, 6, 3, stride=2), nn.GroupNorm(2, 6), nn.ReLU(inplace=True), nn.Flatten(),
+                         nn.Linear(6 * 2 * 2, 5), nn.LayerNorm(5), nn.Linear(5, CLASSES))
+
+
 class Recurrent(nn.Module):
     """One Linear layer that is called three times in a pass."""
 
@@ -229,6 +235,7 @@ def convolution_cases() -> list[Case]:
         Case("cnn", "Conv2d", cnn, IMAGE),
         Case("cnn, square loss", "Conv2d", cnn, IMAGE, loss="square"),
         Case("cnn, sum", "Conv2d", cnn, IMAGE, reduction="sum"),
+        Case("cnn, channels last", "Conv2d", lambda: cnn().to(memory_format=torch.channels_last), IMAGE),
     ]
 
 

@@ -18,8 +18,8 @@ from curvlinops import KFACInverseLinearOperator, KFACLinearOperator
 from devices import DEVICE
 from loop_reference import Factors, Part, damped, preconditioned, twin_of
 from nets import kfac_over_sgd
-from referee_cases import (EXAMPLES, TOKENS, Case, convolution_cases, expect_covered, largest_errors,
-                           linear_cases, observe, other_cases, relative, square)
+from referee_cases import (EXAMPLES, IMAGE, TOKENS, Case, cnn_with_norms, convolution, convolution_cases,
+                           expect_covered, largest_errors, linear_cases, observe, other_cases, relative, square)
 from torch import nn
 
 pytestmark = pytest.mark.skipif(DEVICE == "cuda", reason="double precision on the CPU")
@@ -137,6 +137,24 @@ def test_what_curvlinops_knows(case: Case, errors: dict[str, float]) -> None:
     model = case.make()
     _, parts = twin_of(model)  # only for the rows of its parameters
     compare(case, Referee(case, model, {part.name: part for part in parts}), parts, model, errors)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_patches_in_pieces(stride: int, errors: dict[str, float]) -> None:
+    """Patches of 8 MB, made in pieces of 1 MiB, or products without patches."""
+    case = Case("pieces", "Conv2d", convolution(lambda: nn.Conv2d(8, 5, 5, stride, padding=2), 5), (8, 32, 32),
+                options={"patch_memory": 1 << 20})
+    model = case.make()
+    parts = by_name(model)
+    compare(case, Referee(case, model, parts), list(parts.values()), model, errors)
+
+
+def test_layers_between_norms(errors: dict[str, float]) -> None:
+    """Batch statistics make examples depend on each other; both sides see the batch as one."""
+    case = Case("cnn with norms", "Conv2d", cnn_with_norms, IMAGE)
+    model = case.make()
+    parts = by_name(model)
+    compare(case, Referee(case, model, parts), list(parts.values()), model, errors)
 
 
 @pytest.mark.parametrize("case", other_cases(), ids=str)
