@@ -102,6 +102,9 @@ def covered_layers(model: nn.Module, *, skip_layers: Iterable[str] = (),
     matches see only some of the examples.
     """
     model = unwrapped(model)
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ConfigError("kfac: the model is TorchScript, which hides its layers; train the module that it "
+                          "was made of, and script or trace it for inference")
     patterns = [re.compile(pattern) for pattern in skip_layers]
     partial = [re.compile(pattern) for pattern in partial_layers]
     users = _users(model)
@@ -112,9 +115,9 @@ def covered_layers(model: nn.Module, *, skip_layers: Iterable[str] = (),
         own = [p for p in module.parameters(recurse=False) if p.requires_grad]
         if not own:
             continue
-        weight = module._parameters.get("weight")
+        weight = dict(module.named_parameters(recurse=False)).get("weight")
         if (isinstance(module, (nn.Conv2d, nn.Linear)) and weight is not None
-                and weight.requires_grad and (grouped or _groups(module) == 1)
+                and weight.requires_grad and not weight.is_complex() and (grouped or _groups(module) == 1)
                 and not any(pattern.search(name) for pattern in patterns)
                 and all(isinstance(user, (nn.Conv2d, nn.Linear)) for user in users[id(weight)])):
             if isinstance(weight, nn.UninitializedParameter):

@@ -101,8 +101,8 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
                                                     partial_layers=partial_layers,
                                                     grouped=group is None)
         if not self.layers.tracked:
-            raise ConfigError("kfac: the model has no trainable Conv2d or Linear layer, which K-FAC "
-                              "needs")
+            raise ConfigError("kfac: the model has no trainable Conv2d or Linear layer with a weight of its "
+                              f"own, which K-FAC needs (it has {self.layers.uncovered_text() or 'nothing to train'})")
         self.optimizer = with_others(optimizer, others, self.layers.parameters())
         self._coupled = CoupledMomentum(self.optimizer) if couple_momentum else None
         self._bounded = BoundedWeights(rescaled_weights(self.layers, rescale_weights))
@@ -327,8 +327,9 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         if counters["factor_updates"] == 0 and counters["layers_without_factors"] > 0:
             raise ConfigError(
                 "kfac: no call of any layer was seen in the first step, though they have gradients; "
-                "run forward passes in training mode, in the thread that made the optimizer, and "
-                "without torch.compile, and call backward(), not autograd.grad()"
+                "run forward passes in training mode, in the thread that made the optimizer, with the "
+                "parameters themselves as weights, and without torch.func.vmap and grad, and call "
+                "backward(), not autograd.grad()"
             )
 
 
