@@ -3,18 +3,24 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 from collections.abc import Iterator
 
 import pytest
 import torch
 from devices import DEVICE
-from loop_reference import damped, exact_fisher, factors, preconditioned, twin_of
-from referee_cases import (Case, convolution_cases, expect_covered, largest_errors, linear_cases, observe,
-                           other_cases, relative)
+from loop_reference import block_diagonal, damped, exact_fisher, factors, preconditioned, twin_of
+from referee_cases import (NOT_COVERED, Case, convolution_cases, expect_covered, largest_errors, linear_cases,
+                           observe, other_cases, relative)
+
+import spdkfac
 
 pytestmark = pytest.mark.skipif(DEVICE == "cuda", reason="double precision on the CPU")
 TOLERANCE, DAMPING = 1e-9, 0.03
 CASES = [*linear_cases(), *convolution_cases(), *other_cases()]
+SPLIT = ("mlp", "linear without bias", "transformer block", "cnn", "conv2d with stride", "grouped",
+         "self-attention", "embedding", "conv1d", "transposed 2d")
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +74,45 @@ def test_updates(case: Case, mode: str, errors: dict[str, float]) -> None:
         if not error < TOLERANCE:
             wrong[part.linear] = error
     assert not wrong, f"{case.name}: {wrong}"
+
+
+def block_ends(dimension: int, most: int) -> list[int]:
+    """Where blocks of at most this size end: as few as possible, of one size but for the last."""
+    count = math.ceil(dimension / most)
+    size = math.ceil(dimension / count)
+    return [min((block + 1) * size, dimension) for block in range(count)]
+
+
+def split(factor: torch.Tensor, how: str, most: int) -> torch.Tensor:
+    """A factor of more rows than this keeps its diagonal, or blocks on it."""
+    if len(factor) <= most:
+        return factor
+    ends = block_ends(len(factor), most) if how == "blocks" else list(range(1, len(factor) + 1))
+    return block_diagonal(factor, ends)
+
+
+@pytest.mark.parametrize("mode", ["pi", "plain", "relative"])
+@pytest.mark.parametrize("how", ["diagonal", "blocks"])
+@pytest.mark.parametrize("case", [case for case in CASES if case.name in SPLIT], ids=str)
+def test_large_factors(case: Case, how: str, mode: str, errors: dict[str, float]) -> None:
+    if "max_dimension" not in inspect.signature(spdkfac.SPDKFACOptimizer).parameters:
+        assert "large factors" in NOT_COVERED
+        pytest.skip("large factors are not split yet")
+    model, most = case.make(), 6
+    twin, parts = twin_of(model)
+    seen = observe(case, model, damping=DAMPING, damping_mode=mode, max_dimension=most, large_factors=how)
+    expect_covered(case, parts, seen)
+    inputs, targets = case.data()
+    wrong = {}
+    for part in parts:
+        found = factors(twin, part.linear, (inputs,), targets, case.loss_function())
+        found.a, found.g = split(found.a, how, most), split(found.g, how, most)
+        expected = preconditioned(damped(found, mode, DAMPING), part.matrix(seen.gradients))
+        error = relative(part.matrix(seen.updates), expected)
+        errors[f"large factors, {how}"] = max(errors[f"large factors, {how}"], error)
+        if not error < TOLERANCE:
+            wrong[part.linear] = error
+    assert not wrong, f"{case.name}, {how}: {wrong}"
 
 
 @pytest.mark.parametrize("convention", ["paper", "kfac-pytorch"])
