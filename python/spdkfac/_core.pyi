@@ -130,6 +130,7 @@ class KfacOptions:
     factor_interval: int
     inverse_interval: int
     growing_intervals: bool
+    factor_rows: int
     precision: str
     patch_memory: int
     trace: bool

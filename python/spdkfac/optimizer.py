@@ -61,6 +61,7 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         interval: Literal["auto", "fixed"] | None = None,
         factor_interval: int | None = None,
         inverse_interval: int | None = None,
+        factor_rows: int | None = None,
         couple_momentum: bool = False,
         rescale_weights: bool | Iterable[str] = False,
         precision: Literal["tf32", "fp32", "bf16"] = "tf32",
@@ -89,7 +90,7 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
             "damping": damping, "damping_mode": damping_mode, "running_average": running_average,
             "identity_start": identity_start, "convention": convention,
             "loss_reduction": loss_reduction, "graft": graft, "kl_clip": kl_clip, "interval": interval,
-            "factor_interval": factor_interval, "inverse_interval": inverse_interval,
+            "factor_interval": factor_interval, "inverse_interval": inverse_interval, "factor_rows": factor_rows,
             "precision": precision, "patch_memory": patch_memory, "trace": trace,
         })
         options.set_examples(examples)

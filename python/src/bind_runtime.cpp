@@ -148,6 +148,7 @@ void bind_options(py::module_& module) {
       .def_readwrite("factor_interval", &KfacOptions::factor_interval)
       .def_readwrite("inverse_interval", &KfacOptions::inverse_interval)
       .def_readwrite("growing_intervals", &KfacOptions::growing_intervals)
+      .def_readwrite("factor_rows", &KfacOptions::factor_rows)
       .def_property(
           "precision",
           [](const KfacOptions& options) { return name_of(precision_names(), options.precision); },

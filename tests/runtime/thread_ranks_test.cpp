@@ -156,6 +156,29 @@ TEST_F(ThreadRanks, EqualOneRankWithGraftingAndGrowingIntervals) {
   }
 }
 
+// Each rank takes every third of its own rows, so one rank on the joined batch takes others.
+TEST_F(ThreadRanks, SampledFactorsAreTheSameWhateverTheAlgorithm) {
+  constexpr int kWorld = 2;
+  ThreadRun run;
+  run.kfac.factor_rows = kExamples / 3;
+  const std::vector<at::Tensor> inputs = inputs_of(kWorld, run.steps);
+  std::optional<at::Tensor> expected;
+  for (const AlgorithmInfo& info : named_algorithms()) {
+    if (!preset(info.name).second_order()) continue;
+    SCOPED_TRACE(info.name);
+    run_ranks(kWorld, [&](const std::shared_ptr<Communicator>& communicator) {
+      Distribution distribution;
+      distribution.communicator = communicator;
+      distribution.plans = PlanForCosts{thread_costs(kWorld), preset(info.name)};
+      const int rank = communicator->rank();
+      const at::Tensor after = trained_net(run, distribution, inputs, rank, kExamples);
+      if (rank != 0) return;
+      if (!expected) expected = after;
+      EXPECT_LT((after - *expected).abs().max().item<double>(), 1e-9);
+    });
+  }
+}
+
 // Adam's moments move with the inverses when the owners change.
 TEST_F(ThreadRanks, GraftedStepsEqualThoseOfOneRankWhenPlansAreMadeAgain) {
   for (const char* algorithm : {"owner-reduce", "owner-precondition", "owner-blocks"}) {

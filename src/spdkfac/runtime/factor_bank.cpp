@@ -8,6 +8,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "spdkfac/kfac/precondition.h"
+#include "spdkfac/kfac/row_sample.h"
 #include "spdkfac/kfac/symmetric.h"
 
 namespace spdkfac::runtime {
@@ -54,8 +55,13 @@ FactorBank::FactorBank(const std::vector<TrackedLayer>& layers, const KfacOption
   for (const TrackedLayer& layer : layers) states_.emplace_back(layer, options);
 }
 
-void FactorBank::add(FactorId id, const LayerState::Call& call, bool defer) {
+void FactorBank::add(FactorId id, const LayerState::Call& whole, bool defer) {
   LayerState& state = states_[id.layer];
+  const kfac::RowSample sample =
+      kfac::sample_rows(whole.tensor, whole.use, options_.factor_rows, step_);
+  LayerState::Call call = whole;
+  call.tensor = sample.tensor;
+  call.weight = sample.weight;
   if (defer) return state.defer(id.side, call);
   if (passes_.decided()) add_deferred(id);
   const FactorScope scope(recorder_, state, id, options_);
@@ -63,7 +69,8 @@ void FactorBank::add(FactorId id, const LayerState::Call& call, bool defer) {
   // This scale does not depend on the examples, so no input needs to be held.
   const bool at_once = id.side == FactorSide::kA && options_.convention == Convention::kKfc;
   if (at_once) state.add_products(id.side, call, 1);
-  state.defer(id.side, {call.use, call.pass, at_once ? at::Tensor() : call.tensor, call.constant});
+  if (at_once) call.tensor = at::Tensor();
+  state.defer(id.side, call);
 }
 
 void FactorBank::add_deferred(FactorId id) {

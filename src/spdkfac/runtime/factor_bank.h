@@ -30,9 +30,11 @@ class FactorBank {
 
   Passes& passes() { return passes_; }
   const Passes& passes() const { return passes_; }
+  // The number of the step that begins decides which rows factors are made from.
+  void begin_step(std::int64_t step) { step_ = step; }
   // The input of a call in a pass, or the gradient of its output, becomes part of this batch's
   // factor: at once, or, with `defer` and while examples are not known, in add_deferred().
-  void add(FactorId id, const LayerState::Call& call, bool defer);
+  void add(FactorId id, const LayerState::Call& whole, bool defer);
   void add_deferred(FactorId id);
   void clear();
 
@@ -109,6 +111,7 @@ class FactorBank {
   std::array<at::Tensor, 3> scratch_;  // that all layers share, one after the other
   BatchCache batches_;
   Passes passes_;
+  std::int64_t step_ = 0;
   at::Tensor one_;  // 1 x 1, of which counts are multiples
 };
 

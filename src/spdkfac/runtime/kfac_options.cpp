@@ -49,6 +49,8 @@ void validate(const KfacOptions& options) {
           "at least 1 step");
   require(options.inverse_interval >= 1, "inverse_interval", options.inverse_interval,
           "at least 1 step");
+  require(options.factor_rows >= 0, "factor_rows", options.factor_rows,
+          "a number of rows above 0, or 0 for all");
   require(options.patch_memory >= kMebibyte, "patch_memory", options.patch_memory.value(),
           "at least 1 MiB, in bytes");
 }
@@ -61,12 +63,12 @@ std::string digest(const KfacOptions& options) {
   return fmt::format(
       "damping={} damping_mode={} running_average={} identity_start={} convention={} "
       "loss_reduction={} kl_clip={} graft={} graft_beta1={} graft_beta2={} graft_epsilon={} "
-      "factor_interval={} inverse_interval={} growing_intervals={}",
+      "factor_interval={} inverse_interval={} growing_intervals={} factor_rows={}",
       options.damping, name(damping_names(), options.damping_mode), options.running_average,
       options.identity_start, name(convention_names(), options.convention),
       name(loss_reduction_names(), options.loss_reduction), options.kl_clip,
       name(graft_names(), options.graft), beta1, beta2, epsilon, options.factor_interval,
-      options.inverse_interval, options.growing_intervals);
+      options.inverse_interval, options.growing_intervals, options.factor_rows);
 }
 
 }  // namespace spdkfac

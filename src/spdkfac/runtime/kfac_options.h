@@ -43,6 +43,9 @@ struct KfacOptions {
   std::int64_t inverse_interval = 1;  // steps between new inverses
   bool growing_intervals = false;     // up to these: often early, rarely later (RefreshSchedule)
   RefreshIntervals intervals() const { return {factor_interval, inverse_interval}; }
+  // Factors of layers with more rows, examples times positions, come from a sample of so many of
+  // them, but at least an eighth; 0: from all.
+  std::int64_t factor_rows = 0;
   Bytes patch_memory = kDefaultPatchMemory;
   Precision precision = Precision::kTf32;  // of products on a GPU
   bool trace = false;                      // record each step's Trace

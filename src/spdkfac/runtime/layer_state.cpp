@@ -61,8 +61,8 @@ void LayerState::keep(FactorSide side, bool average, bool inverse) {
 
 void LayerState::defer(FactorSide side, const Call& call) {
   make_ready(call.use.groups());
-  const at::Tensor held = call.tensor.defined() ? call.tensor.detach() : at::Tensor();
-  deferred(side).push_back({call.use, call.pass, held, call.constant});
+  Call& held = deferred(side).emplace_back(call);
+  if (held.tensor.defined()) held.tensor = held.tensor.detach();
 }
 
 void LayerState::add_deferred(FactorSide side, const Passes& passes) {
@@ -90,7 +90,7 @@ void LayerState::add_products(FactorSide side, const Call& call, double scale) {
   FactorState& state = factor(side);
   const auto multiply =
       side == FactorSide::kA ? kfac::add_input_products : kfac::add_gradient_products;
-  multiply(call.tensor.detach(), call.use, scale, options_->patch_memory, state.sum,
+  multiply(call.tensor.detach(), call.use, scale * call.weight, options_->patch_memory, state.sum,
            /*overwrite=*/!state.summed);
   state.summed = true;
 }

@@ -64,6 +64,7 @@ class LayerState {
     std::int64_t pass = 0;
     at::Tensor tensor;      // undefined: its products have been added
     bool constant = false;  // the input does not come from the examples
+    double weight = 1;      // of the tensor's products, where it is a sample of the rows
   };
   void add(FactorSide side, const Call& call, const Passes& passes);
   void defer(FactorSide side, const Call& call);

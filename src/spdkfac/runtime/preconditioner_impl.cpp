@@ -218,7 +218,9 @@ void Preconditioner::Impl::hook_gradients(const std::vector<std::vector<at::Tens
 
 runtime::StepWork Preconditioner::Impl::work() const {
   const plan::RefreshSchedule::Due due = schedule_.at(steps_);
-  return {.factors = second_order_ && due.factors, .inverses = !second_order_ || due.inverses};
+  return {.factors = second_order_ && due.factors,
+          .inverses = !second_order_ || due.inverses,
+          .step = steps_};
 }
 
 // In the type of the factors: half precision could not hold the quotient.

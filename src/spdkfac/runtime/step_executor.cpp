@@ -67,6 +67,7 @@ void StepExecutor::begin(StepWork work, bool defer) {
   work_ = work;
   synchronized_ = false;
   received_ = 0;
+  bank_.begin_step(work.step);
   if (planned()) step_ = &steps_.at(work.kind());
   launcher_.begin(step_, defer);
 }

@@ -20,6 +20,7 @@ namespace spdkfac::runtime {
 struct StepWork {
   bool factors = false;
   bool inverses = false;
+  std::int64_t step = 0;
 
   StepKind kind() const {
     if (inverses) return StepKind::kFull;
