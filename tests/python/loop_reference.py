@@ -139,19 +139,20 @@ class ConvolutionTwin(Twin):
 
 
 class LinearTwin(Twin):
-    """Of Linear, and of Conv1D, whose weight is [in, out]."""
+    """Of Linear, and of Conv1D, whose weight is [in, out]; `parts` of it stand for fused projections."""
 
     @staticmethod
     def names(module: nn.Module) -> list[tuple[str, ...]]:
-        return [("weight", "bias") if Twin.has_bias(module) else ("weight",)]
+        own = ("weight", "bias") if Twin.has_bias(module) else ("weight",)
+        return [own] * getattr(module, "parts", 1)
 
     @classmethod
     def matrices(cls, module: nn.Module, values: Values) -> list[torch.Tensor]:
         weight = values["weight"] if isinstance(module, nn.Linear) else values["weight"].T
-        return [with_bias(weight, values.get("bias"))]
+        return list(with_bias(weight, values.get("bias")).chunk(getattr(module, "parts", 1)))
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return self.linears[0](inputs)
+        return torch.cat([linear(inputs) for linear in self.linears], dim=-1)
 
 
 class EmbeddingTwin(Twin):
@@ -215,7 +216,7 @@ def twin_class(module: nn.Module) -> type[Twin] | None:
                     nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
     if isinstance(module, convolutions):
         return ConvolutionTwin
-    if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D":
+    if isinstance(module, nn.Linear) or any(each.__name__ == "Conv1D" for each in type(module).__mro__):
         return LinearTwin
     if isinstance(module, nn.Embedding):
         return EmbeddingTwin
@@ -267,23 +268,20 @@ def rows_of_examples(twin: nn.Module, linear: str, inputs: tuple[torch.Tensor, .
         gradients = torch.autograd.grad(value, [output for _, output in seen])
         for (x, _), g in zip(seen, gradients, strict=True):
             rows = x.detach().reshape(-1, x.shape[-1])
-            if layer.bias is not None:
-                rows = torch.cat([rows, rows.new_ones(len(rows), 1)], dim=1)
-            yield rows, g.reshape(-1, g.shape[-1])
+            ones = rows.new_ones(len(rows), 1)
+            trained = [columns for columns, p in ((rows, layer.weight), (ones, layer.bias))
+                       if p is not None and p.requires_grad]
+            yield torch.cat(trained, dim=1), g.reshape(-1, g.shape[-1])
 
 
 def factors(twin: nn.Module, linear: str, inputs: tuple[torch.Tensor, ...], targets: torch.Tensor,
             loss: Loss) -> Factors:
-    layer = twin.get_submodule(linear)
-    d_a = layer.in_features + (layer.bias is not None)
-    a = torch.zeros(d_a, d_a, dtype=layer.weight.dtype)
-    g = torch.zeros(layer.out_features, layer.out_features, dtype=layer.weight.dtype)
-    positions = 0
+    a, g, positions = torch.zeros(()), torch.zeros(()), 0
     for rows, gradients in rows_of_examples(twin, linear, inputs, targets, loss):
         positions = len(rows)  # of one call
         for row, gradient in zip(rows, gradients, strict=True):
-            a += torch.outer(row, row)
-            g += torch.outer(gradient, gradient)
+            a = a + torch.outer(row, row)
+            g = g + torch.outer(gradient, gradient)
     return Factors(a / len(targets), g / (len(targets) * positions), positions)
 
 

@@ -115,6 +115,21 @@ def test_large_factors(case: Case, how: str, mode: str, errors: dict[str, float]
     assert not wrong, f"{case.name}, {how}: {wrong}"
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if case.name in ("mlp", "linear on tokens")], ids=str)
+def test_bias_alone(case: Case) -> None:
+    """Of a layer whose weight is frozen A is the number of its positions."""
+    model = case.make()
+    model[0].weight.requires_grad_(False)
+    seen = observe(case, model, damping=DAMPING, damping_mode="pi")
+    if "0.bias" not in seen.covered:
+        assert "bias alone" in NOT_COVERED
+        pytest.skip("layers whose bias alone is trained are not covered yet")
+    inputs, targets = case.data()
+    found = damped(factors(model, "0", (inputs,), targets, case.loss_function()), "pi", DAMPING)
+    expected = preconditioned(found, seen.gradients["0.bias"][:, None])
+    assert relative(seen.updates["0.bias"][:, None], expected) < TOLERANCE
+
+
 @pytest.mark.parametrize("convention", ["paper", "kfac-pytorch"])
 @pytest.mark.parametrize("case", [case for case in CASES if case.name in ("cnn", "transformer block")], ids=str)
 def test_conventions(case: Case, convention: str) -> None:
