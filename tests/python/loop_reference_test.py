@@ -10,9 +10,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 from devices import DEVICE
-from loop_reference import block_diagonal, damped, exact_fisher, factors, preconditioned, twin_of
+from loop_reference import (Factors, block_diagonal, damped, exact_fisher, factors, preconditioned,
+                            rows_of_examples, twin_of)
 from referee_cases import (NOT_COVERED, Case, convolution_cases, expect_covered, largest_errors, linear_cases,
-                           observe, other_cases, relative)
+                           observe, other_cases, relative, square)
 
 import spdkfac
 
@@ -162,3 +163,23 @@ def test_one_example_is_the_exact_fisher(case: Case) -> None:
     for part in parts:
         found = factors(twin, part.linear, *one)
         torch.testing.assert_close(torch.kron(found.g, found.a), exact_fisher(twin, part.linear, *one))
+
+
+def test_sampled_rows() -> None:
+    """With factor_rows, A and G are those of every k-th row, times k, from one first row for both."""
+    case = next(case for case in CASES if case.name == "linear on tokens")
+    model = case.make()
+    seen = observe(case, model, damping=DAMPING, damping_mode="pi", factor_rows=6)
+    inputs, targets = case.data()
+    every = inputs.shape[0] * inputs.shape[1] // 6  # 5 of 30 rows
+    found = list(rows_of_examples(model, "0", (inputs,), targets, case.loss_function()))
+    rows, gradients = (torch.cat(each) for each in zip(*found, strict=True))
+    fits = []
+    for first in range(every):
+        a, g = rows[first::every], gradients[first::every]
+        sample = Factors(every * a.T @ a / len(inputs), every * g.T @ g / len(rows))
+        for what, factor in (("a", sample.a), ("g", sample.g)):
+            ours = square(seen.state["0.weight"][f"kfac_{what}_average"][0])
+            if relative(ours, factor) < TOLERANCE:
+                fits.append((what, first))
+    assert len(fits) == 2 and fits[0][1] == fits[1][1], fits
