@@ -134,10 +134,7 @@ def run(name: str, options: argparse.Namespace) -> tuple[list[str], bool]:
     nonfinite = counters["nonfinite_factors"] + counters["nonfinite_gradients"]
     passed = (all(map(math.isfinite, losses)) and losses[-1] < losses[0] and kept == 0
               and nonfinite == 0)
-    covered = sum(weight.numel() + (0 if bias is None else bias.numel())
-                  for _, weight, bias, *_ in optimizer.layers.tracked)
-    everything = sum(parameter.numel() for parameter in model.parameters())
-    return [name, f"{100 * covered / everything:.0f} %", f"{losses[0]:.3f}", f"{max(losses):.3f}",
+    return [name, f"{100 * optimizer.layers.coverage:.0f} %", f"{losses[0]:.3f}", f"{max(losses):.3f}",
             f"{losses[-1]:.3f}", str(counters["inverse_retries"]), str(kept), str(nonfinite),
             str(counters["layers_scaled"]), f"{time.monotonic() - start:.0f}",
             "passed" if passed else "FAILED"], passed

@@ -5,6 +5,8 @@ import torch
 from torch import nn
 from torch.distributed import ProcessGroup
 
+from .layers import CoveredLayer
+
 class Error(RuntimeError): ...
 class ConfigError(Error, ValueError): ...
 class CommError(Error): ...
@@ -158,12 +160,10 @@ class PlanSource:
     @staticmethod
     def of_plan(plan: Plan, /) -> PlanSource: ...
 
-_Layer = tuple[str, torch.Tensor, torch.Tensor | None, nn.Module, bool, list[nn.Module]]
-
 class Preconditioner:
     def __init__(
         self,
-        layers: list[_Layer],
+        layers: list[CoveredLayer],
         parameters: list[nn.Parameter],
         options: KfacOptions,
         *,
@@ -216,7 +216,7 @@ def comparison_csv(predictions: list[Prediction], /) -> str: ...
 def record_of(predictions: list[Prediction], /) -> str: ...
 def describe(
     name: str,
-    layers: list[_Layer],
+    layers: list[CoveredLayer],
     parameters: list[nn.Parameter],
     forward: Callable[[], object],
     batch: int,

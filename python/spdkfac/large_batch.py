@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 
 import torch
 
 from ._core import ConfigError
-from .layers import CoveredLayers
+from .layers import CoveredLayer, CoveredLayers
 
 
 class CoupledMomentum:
@@ -45,9 +46,14 @@ def _momentum(group: dict[str, object]) -> float:
 class BoundedWeights:
     """Scales weights whose norm exceeds √(2·outputs) back to it. Nothing waits for the device."""
 
-    def __init__(self, weights: Iterable[torch.Tensor]) -> None:
-        self._weights = list(weights)
-        self._bounds = [math.sqrt(2 * weight.size(0)) for weight in self._weights]
+    def __init__(self, layers: Iterable[CoveredLayer]) -> None:
+        outputs: dict[int, int] = defaultdict(int)
+        weights: dict[int, torch.Tensor] = {}
+        for layer in layers:
+            weights[id(layer.weight)] = layer.weight
+            outputs[id(layer.weight)] += layer.count
+        self._weights = list(weights.values())
+        self._bounds = [math.sqrt(2 * outputs[key]) for key in weights]
 
     @torch.no_grad()
     def apply(self) -> None:
@@ -59,22 +65,22 @@ class BoundedWeights:
         torch._foreach_mul_(self._weights, scales)
 
 
-def rescaled_weights(layers: CoveredLayers, choice: bool | Iterable[str]) -> list[torch.Tensor]:
-    """The weights that `rescale_weights` means: by patterns, or convolutions without a bias.
+def rescaled_layers(layers: CoveredLayers, choice: bool | Iterable[str]) -> list[CoveredLayer]:
+    """The layers that `rescale_weights` means: by patterns, or convolutions without a bias.
 
     Only a layer that a normalisation follows keeps its function when its weight is scaled. Such
     convolutions have no bias as a rule.
     """
     if isinstance(choice, bool):
-        return [layer[1] for layer in layers.tracked
-                if choice and layer[1].dim() > 2 and layer[2] is None]
+        return [layer for layer in layers.tracked
+                if choice and layer.weight.dim() > 2 and layer.bias is None]
     if isinstance(choice, str):
         raise ConfigError(f"kfac: rescale_weights={choice!r} is one string; pass a list of patterns")
-    found: dict[int, torch.Tensor] = {}
+    found: list[CoveredLayer] = []
     for pattern in choice:
-        matched = {id(layer[1]): layer[1] for layer in layers.tracked if re.search(pattern, layer[0])}
+        matched = [layer for layer in layers.tracked if re.search(pattern, layer.name)]
         if not matched:
             raise ConfigError(f"kfac: rescale_weights={pattern!r} matches no covered layer; they are "
                               f"{', '.join(layers.names)}")
-        found.update(matched)
-    return list(found.values())
+        found += [layer for layer in matched if layer not in found]
+    return found

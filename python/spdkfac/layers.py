@@ -6,35 +6,54 @@ from __future__ import annotations
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ._core import ConfigError
+from .kinds import HeldLayer, Range, layers_in
 
 SHOWN = 8  # layers that an error names
 
-# Name, weight, bias, the module whose `training` says whether a call counts, whether it sees only some
-# of the examples, and the modules around it, whose buffers may be tables that it is called with.
-LayerTuple = tuple[str, torch.Tensor, torch.Tensor | None, nn.Module, bool, list[nn.Module]]
+
+@dataclass(frozen=True, eq=False)
+class CoveredLayer(HeldLayer):
+    """A layer of K-FAC, with its name in the model. Its bias is None also where it is not trained."""
+
+    module: nn.Module = field(default_factory=nn.Identity)  # its `training` says whether a call counts
+    around: list[nn.Module] = field(default_factory=list)  # their buffers may be tables it is called with
+    partial: bool = False  # sees only some of the examples
+
+    @property
+    def parameters(self) -> list[torch.Tensor]:
+        """Those that are trained."""
+        own = [self.weight] if self.weight.requires_grad else []
+        return own if self.bias is None else [*own, self.bias]
 
 
 @dataclass(frozen=True)
 class CoveredLayers:
     """What K-FAC sees of a model."""
 
-    tracked: list[LayerTuple]
+    tracked: list[CoveredLayer]
     uncovered: dict[str, list[str]]  # by type: names of layers that keep their own gradient
+    trained: int = 0  # elements of all parameters that are trained
 
     @property
     def names(self) -> list[str]:
-        return [layer[0] for layer in self.tracked]
+        return [layer.name for layer in self.tracked]
+
+    @property
+    def coverage(self) -> float:
+        """The share of all trained elements that K-FAC preconditions."""
+        return sum(one.numel() for one in self.parameters()) / max(1, self.trained)
 
     def parameters(self) -> list[torch.Tensor]:
-        return [one for layer in self.tracked for one in layer[1:3] if isinstance(one, torch.Tensor)]
+        """Those of covered layers, each once."""
+        return list({id(one): one for layer in self.tracked for one in layer.parameters}.values())
 
     def uncovered_text(self) -> str:
         return "; ".join(f"{kind}: {', '.join(names)}" for kind, names in self.uncovered.items())
@@ -70,7 +89,7 @@ def reject_hidden(layers: CoveredLayers, unseen: Iterable[int], computed: set[in
     """
     hidden = []
     for index in unseen:
-        weight = layers.tracked[index][1]
+        weight = layers.tracked[index].weight
         if not hasattr(weight, "_dynamo_static_input_type"):
             computed.add(index)
         elif index not in computed and _has_gradient(weight):
@@ -92,44 +111,100 @@ def _compiled(what: str, count: int = 1) -> ConfigError:
 
 
 def covered_layers(model: nn.Module, *, skip_layers: Iterable[str] = (),
-                   partial_layers: Iterable[str] = (), grouped: bool = True) -> CoveredLayers:
-    """The Conv2d and Linear layers that can be covered, in the order of the model's modules.
+                   partial_layers: Iterable[str] = (), grouped: bool = True,
+                   split: Mapping[str, int] | None = None) -> CoveredLayers:
+    """The layers of a model that K-FAC covers (spdkfac.kinds), in the order of its modules.
 
-    Left out are layers whose weight is frozen or is computed (parametrizations), those that
-    `skip_layers` matches (regular expressions, searched in names), with `grouped=False` grouped
-    convolutions, and weights that are shared with other kinds of layers. A weight shared by several
-    Linear or Conv2d layers is one layer that is called several times. Layers that `partial_layers`
-    matches see only some of the examples.
+    Left out are layers without a trained parameter, those whose weight is computed
+    (parametrizations), those that `skip_layers` matches (regular expressions, searched in names), with
+    `grouped=False` grouped convolutions, and weights that layers of several kinds share. A weight
+    shared by several layers of one kind is one layer that is called several times. Layers that
+    `partial_layers` matches see only some of the examples. `split`: a name or pattern and the number of
+    equal parts of the outputs that become layers of their own.
     """
     model = unwrapped(model)
     if isinstance(model, torch.jit.ScriptModule):
         raise ConfigError("kfac: the model is TorchScript, which hides its layers; train the module that it "
                           "was made of, and script or trace it for inference")
-    patterns = [re.compile(pattern) for pattern in skip_layers]
+    skipped = [re.compile(pattern) for pattern in skip_layers]
     partial = [re.compile(pattern) for pattern in partial_layers]
     users = _users(model)
-    tracked: list[LayerTuple] = []
-    uncovered: dict[str, list[str]] = defaultdict(list)
-    seen: set[int] = set()
+    tracked: list[CoveredLayer] = []
+    seen: set[int] = set()  # weights
+    biases: set[tuple[int, Range | None]] = set()
+    for prefix, module in model.named_modules():
+        fresh = [held for held in layers_in(module) if id(held.weight) not in seen]
+        for held in fresh:
+            name = ".".join(part for part in (prefix, held.name) if part)
+            if (not grouped and held.groups > 1) or any(one.search(name) for one in skipped):
+                continue
+            layer = _covered(name, held, users[id(held.weight)])
+            if layer is None:
+                continue
+            if (bias := (id(layer.bias), layer.bias_outputs)) in biases:
+                layer = replace(layer, bias=None, bias_outputs=None)  # another layer has it
+            elif layer.bias is not None:
+                biases.add(bias)
+            seen.add(id(held.weight))
+            tracked.append(replace(layer, around=_around(prefix, model), module=module,
+                                   partial=any(one.search(name) for one in partial)))
+    return CoveredLayers(split_layers(tracked, split or {}), _uncovered(model, tracked),
+                         sum(p.numel() for p in model.parameters() if p.requires_grad))
+
+
+def _covered(name: str, held: HeldLayer, users: list[HeldLayer | None]) -> CoveredLayer | None:
+    """The layer, or none if it cannot be covered. `users`: what all modules hold the weight for."""
+    if isinstance(held.weight, nn.UninitializedParameter):
+        raise ConfigError(f"kfac: layer {name} has no shape yet; run a forward pass first")
+    alike = [user for user in users if user is not None and user.kind == held.kind]
+    if len(alike) != len(users) or not held.weight.is_floating_point():
+        return None
+    biases = {(id(user.bias), user.bias_outputs) for user in alike if user.outputs == held.outputs}
+    trained = len(biases) == 1 and held.bias is not None and held.bias.requires_grad
+    if not trained and not held.weight.requires_grad:
+        return None
+    return CoveredLayer(held.kind, held.weight, held.bias if trained else None, name, held.groups,
+                        held.outputs, held.bias_outputs if trained else None)
+
+
+def split_layers(layers: list[CoveredLayer], split: Mapping[str, int]) -> list[CoveredLayer]:
+    """Layers with those that `split` names in equal parts of their outputs."""
+    used: set[str] = set()
+    result: list[CoveredLayer] = []
+    for layer in layers:
+        found = [pattern for pattern in split
+                 if pattern == layer.name or re.search(pattern, layer.name)]
+        used.update(found)
+        result += _parts(layer, split[found[0]]) if found else [layer]
+    if unused := [pattern for pattern in split if pattern not in used]:
+        raise ConfigError(f"kfac: split names {', '.join(unused)}, which matches no covered layer; they are "
+                          f"{', '.join(layer.name for layer in layers)}")
+    return result
+
+
+def _parts(layer: CoveredLayer, parts: int) -> list[CoveredLayer]:
+    if not layer.kind.startswith("linear") or parts < 1 or layer.count % parts != 0:
+        raise ConfigError(f"kfac: split={parts} of layer {layer.name} ({layer.kind}, {layer.count} outputs); "
+                          "split Linear layers, into a number of parts that divides their outputs")
+    size = layer.count // parts
+
+    def part_of(whole: Range | None, part: int) -> Range:
+        return ((whole[0] if whole else 0) + part * size, size)
+
+    return [replace(layer, name=f"{layer.name}[{part}]", outputs=part_of(layer.outputs, part),
+                    bias_outputs=None if layer.bias is None else part_of(layer.bias_outputs, part))
+            for part in range(parts)]
+
+
+def _uncovered(model: nn.Module, tracked: list[CoveredLayer]) -> dict[str, list[str]]:
+    """Modules that hold trained parameters outside the covered layers, by type."""
+    covered = {id(one) for layer in tracked for one in layer.parameters}
+    result: dict[str, list[str]] = defaultdict(list)
     for name, module in model.named_modules():
-        own = [p for p in module.parameters(recurse=False) if p.requires_grad]
-        if not own:
-            continue
-        weight = dict(module.named_parameters(recurse=False)).get("weight")
-        if (isinstance(module, (nn.Conv2d, nn.Linear)) and weight is not None
-                and weight.requires_grad and not weight.is_complex() and (grouped or _groups(module) == 1)
-                and not any(pattern.search(name) for pattern in patterns)
-                and all(isinstance(user, (nn.Conv2d, nn.Linear)) for user in users[id(weight)])):
-            if isinstance(weight, nn.UninitializedParameter):
-                raise ConfigError(f"kfac: layer {name} has no shape yet; run a forward pass first")
-            if id(weight) not in seen:
-                seen.add(id(weight))
-                tracked.append((name, weight, _bias(users[id(weight)]), module,
-                                any(pattern.search(name) for pattern in partial),
-                                _around(name, model)))
-        else:
-            uncovered[_kind(module)].append(name or "(the model itself)")
-    return CoveredLayers(tracked, dict(uncovered))
+        own = [p for p in module.parameters(recurse=False) if p.requires_grad and id(p) not in covered]
+        if own:
+            result[_kind(module)].append(name or "(the model itself)")
+    return dict(result)
 
 
 def _around(name: str, model: nn.Module) -> list[nn.Module]:
@@ -138,28 +213,21 @@ def _around(name: str, model: nn.Module) -> list[nn.Module]:
     return [model.get_submodule(".".join(parts[:count])) for count in range(len(parts) + 1)]
 
 
-def _users(model: nn.Module) -> dict[int, list[nn.Module]]:
-    """The modules that hold each parameter."""
-    users: dict[int, list[nn.Module]] = defaultdict(list)
+def _users(model: nn.Module) -> dict[int, list[HeldLayer | None]]:
+    """For each parameter the layers that it is a weight of; None for each module that has another use."""
+    users: dict[int, list[HeldLayer | None]] = defaultdict(list)
     for module in model.modules():
+        held = layers_in(module)
+        for layer in held:
+            users[id(layer.weight)].append(layer)
+        known = {id(one) for layer in held for one in (layer.weight, layer.bias)}
         for parameter in module._parameters.values():
-            if parameter is not None:
-                users[id(parameter)].append(module)
+            if parameter is not None and id(parameter) not in known:
+                users[id(parameter)].append(None)
     return users
-
-
-def _bias(sharing: list[nn.Module]) -> torch.Tensor | None:
-    """The trainable bias that all layers of one weight have."""
-    biases = {id(module._parameters.get("bias")) for module in sharing}
-    bias = sharing[0]._parameters.get("bias")
-    return bias if len(biases) == 1 and bias is not None and bias.requires_grad else None
-
-
-def _groups(module: nn.Module) -> int:
-    return module.groups if isinstance(module, nn.Conv2d) else 1
 
 
 def _kind(module: nn.Module) -> str:
     kind = type(module).__name__
-    groups = _groups(module)
-    return f"{kind} of several groups" if groups > 1 else kind
+    several = isinstance(getattr(module, "groups", 1), int) and getattr(module, "groups", 1) > 1
+    return f"{kind} of several groups" if several else kind

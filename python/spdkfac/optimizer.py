@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from . import _core
 from . import state as kfac_state
 from ._core import ConfigError
-from .large_batch import BoundedWeights, CoupledMomentum, rescaled_weights
+from .large_batch import BoundedWeights, CoupledMomentum, rescaled_layers
 from .layers import CoveredLayers, covered_layers, reject_compiled, reject_hidden, unwrapped
 from .planning import Cluster, Model, Plan, as_cluster, as_plan
 from .presets import Preset, options_of, preset_of
@@ -69,6 +69,7 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         trace: bool = False,
         skip_layers: Iterable[str] = (),
         partial_layers: Iterable[str] = (),
+        split: Mapping[str, int] | None = None,
         scaler: GradScaler | None = None,
         gradients: Gradients = "auto",
         process_group: dist.ProcessGroup | None = None,
@@ -100,19 +101,19 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         group = own_group(process_group, timeout)
         self.layers: CoveredLayers = covered_layers(model, skip_layers=skip_layers,
                                                     partial_layers=partial_layers,
-                                                    grouped=group is None)
+                                                    grouped=group is None, split=split)
         if not self.layers.tracked:
-            raise ConfigError("kfac: the model has no trainable Conv2d or Linear layer with a weight of its "
-                              f"own, which K-FAC needs (it has {self.layers.uncovered_text() or 'nothing to train'})")
+            raise ConfigError("kfac: the model has no trainable layer that K-FAC covers, such as Linear or "
+                              f"Conv2d, with a weight of its own (it has {self.layers.uncovered_text() or 'nothing to train'})")
         self.optimizer = with_others(optimizer, others, self.layers.parameters())
         self._coupled = CoupledMomentum(self.optimizer) if couple_momentum else None
-        self._bounded = BoundedWeights(rescaled_weights(self.layers, rescale_weights))
+        self._bounded = BoundedWeights(rescaled_layers(self.layers, rescale_weights))
         self.__setstate__({})  # the hooks of the base class; groups and state are the wrapped one's
-        device = self.layers.tracked[0][1].device
+        device = self.layers.tracked[0].weight.device
         self._communicator = None if group is None else communicator_of(group, device, timeout)
         if self.layers.uncovered and (group is None or dist.get_rank(group) == 0):
-            warnings.warn("spdkfac: K-FAC covers Conv2d and Linear layers; these keep their own "
-                          f"gradient: {self.layers.uncovered_text()}", stacklevel=2)
+            warnings.warn(f"spdkfac: K-FAC covers {self.layers.coverage:.1%} of the trained parameters; these "
+                          f"keep their own gradient: {self.layers.uncovered_text()}", stacklevel=2)
         self._sends_gradients = group is not None and _sends(gradients, model)
         if group is not None and not isinstance(model, DistributedDataParallel):
             share_first(module, group)

@@ -32,18 +32,19 @@ Entries = dict[int, dict[str, Any]]
 
 class Places:
     """Where a layer's tensors are: in the entry of its weight, else of its bias, else of the first
-    covered parameter of the groups, with the layer's name in the key."""
+    covered parameter of the groups. Where several layers have one entry, their names are in the keys."""
 
     def __init__(self, layers: CoveredLayers, groups: list[dict[str, Any]]) -> None:
         numbers = {id(parameter): number for number, parameter in
                    enumerate(parameter for group in groups for parameter in group["params"])}
         found: dict[str, int | None] = {}
-        for name, weight, bias, *_ in layers.tracked:
-            number = numbers.get(id(weight))
-            found[name] = number if bias is None or number is not None else numbers.get(id(bias))
+        for layer in layers.tracked:
+            own = (numbers.get(id(one)) for one in layer.parameters)
+            found[layer.name] = next((number for number in own if number is not None), None)
         self.count = len(numbers)
         self._found = found
         self._own = [number for number in found.values() if number is not None]
+        self._shared = {number for number in self._own if self._own.count(number) > 1}
 
     def __bool__(self) -> bool:
         return bool(self._own)
@@ -57,8 +58,8 @@ class Places:
 
     def of(self, layer: str, key: str) -> tuple[int, str]:
         number = self._found[layer]
-        if number is None:
-            return self.first, f"{PREFIX}{key}@{layer}"
+        if number is None or number in self._shared:
+            return self.first if number is None else number, f"{PREFIX}{key}@{layer}"
         return number, PREFIX + key
 
     def layers(self) -> list[str]:

@@ -46,7 +46,7 @@ void bind_models(py::module_& module) {
       .def_readonly("name", &LayerSpec::name)
       .def_property_readonly("kind",
                              [](const LayerSpec& layer) {
-                               return layer.kind == LayerKind::kConv2d ? "conv2d" : "linear";
+                               return layer_kind_names()[static_cast<std::size_t>(layer.kind)];
                              })
       .def_readonly("d_a", &LayerSpec::d_a)
       .def_readonly("d_g", &LayerSpec::d_g)

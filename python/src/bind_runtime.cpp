@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 #include <sstream>
-#include <tuple>
+#include <utility>
 
 #include <fmt/ranges.h>
 #include <pybind11/functional.h>
@@ -40,10 +40,8 @@ SharedObject share(py::object object) {
   });
 }
 
-// Name, weight, bias or None, the module whose attribute `training` says whether it counts, whether
-// it sees only some of the examples, and the modules around it.
-using LayerTuple =
-    std::tuple<std::string, at::Tensor, std::optional<at::Tensor>, py::object, bool, py::list>;
+// Objects of spdkfac.layers.CoveredLayer.
+using LayerList = std::vector<py::object>;
 
 std::vector<at::Tensor> buffers_of(const SharedObject& modules) {
   const py::gil_scoped_acquire lock;
@@ -56,25 +54,6 @@ std::vector<at::Tensor> buffers_of(const SharedObject& modules) {
   return all;
 }
 
-std::vector<TrackedLayer> layers_of(const std::vector<LayerTuple>& tuples) {
-  std::vector<TrackedLayer> layers;
-  for (const auto& [name, weight, bias, module, partial, around] : tuples) {
-    const bool convolution = weight.dim() == 4 && py::hasattr(module, "groups");
-    layers.push_back({.name = name,
-                      .weight = weight,
-                      .bias = bias.value_or(at::Tensor()),
-                      .groups = convolution ? module.attr("groups").cast<std::int64_t>() : 1,
-                      .training =
-                          [held = share(module)] {
-                            const py::gil_scoped_acquire lock;
-                            return py::handle(held.get()).attr("training").cast<bool>();
-                          },
-                      .partial = partial,
-                      .buffers = [held = share(around)] { return buffers_of(held); }});
-  }
-  return layers;
-}
-
 template <class Enum>
 Enum choice(const char* field, const std::vector<std::string>& names, const std::string& word) {
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -82,6 +61,35 @@ Enum choice(const char* field, const std::vector<std::string>& names, const std:
   }
   throw ConfigError(
       fmt::format("kfac: {}={}; pass one of {}", field, word, fmt::join(names, ", ")));
+}
+
+OutputRange range_of(const py::object& range) {
+  if (range.is_none()) return {};
+  const auto [first, count] = range.cast<std::pair<std::int64_t, std::int64_t>>();
+  return {first, count};
+}
+
+std::vector<TrackedLayer> layers_of(const LayerList& covered) {
+  std::vector<TrackedLayer> layers;
+  for (const py::object& one : covered) {
+    const auto bias = one.attr("bias").cast<std::optional<at::Tensor>>();
+    layers.push_back({.name = one.attr("name").cast<std::string>(),
+                      .weight = one.attr("weight").cast<at::Tensor>(),
+                      .bias = bias.value_or(at::Tensor()),
+                      .groups = one.attr("groups").cast<std::int64_t>(),
+                      .kind = choice<LayerKind>("kind", layer_kind_names(),
+                                                one.attr("kind").cast<std::string>()),
+                      .outputs = range_of(one.attr("outputs")),
+                      .bias_outputs = range_of(one.attr("bias_outputs")),
+                      .training =
+                          [held = share(one.attr("module"))] {
+                            const py::gil_scoped_acquire lock;
+                            return py::handle(held.get()).attr("training").cast<bool>();
+                          },
+                      .partial = one.attr("partial").cast<bool>(),
+                      .buffers = [held = share(one.attr("around"))] { return buffers_of(held); }});
+  }
+  return layers;
 }
 
 // None, a number, "tokens", or a function of the first input.
@@ -264,10 +272,10 @@ py::dict memory(const Preconditioner& kfac) {
 }
 
 std::unique_ptr<Preconditioner> make_preconditioner(
-    const std::vector<LayerTuple>& layers, const std::vector<at::Tensor>& parameters,
-    const KfacOptions& options, const std::shared_ptr<Communicator>& communicator,
-    const PlanSourceHandle& plans, bool send_gradients, bool messages_after_passes,
-    const std::string& model_name, std::int64_t profile_steps, const std::string& log_level) {
+    const LayerList& layers, const std::vector<at::Tensor>& parameters, const KfacOptions& options,
+    const std::shared_ptr<Communicator>& communicator, const PlanSourceHandle& plans,
+    bool send_gradients, bool messages_after_passes, const std::string& model_name,
+    std::int64_t profile_steps, const std::string& log_level) {
   Distribution distribution;
   distribution.communicator = communicator;
   distribution.plans = plans.source;
@@ -345,7 +353,7 @@ void bind_runtime(py::module_& module) {
     for (const auto& [name, field] : runtime::counter_fields()) names.emplace_back(name);
     return names;
   });
-  module.def("describe", [](const std::string& name, const std::vector<LayerTuple>& layers,
+  module.def("describe", [](const std::string& name, const LayerList& layers,
                             const std::vector<at::Tensor>& parameters, const py::function& forward,
                             std::int64_t batch, const std::vector<std::int64_t>& input) {
     return describe(

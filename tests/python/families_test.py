@@ -337,7 +337,7 @@ def test_torchscript_is_refused() -> None:
 
 def test_weights_that_are_all_computed_are_refused() -> None:
     model, loss_of = perceptron(parametrizations.weight_norm(nn.Linear(10, CLASSES)))
-    refused(model, loss_of, "no trainable Conv2d or Linear layer with a weight of its own.*it has ParametrizedLinear: 0")
+    refused(model, loss_of, "no trainable layer that K-FAC covers.*it has ParametrizedLinear: 0")
     tied = Words()
     del tied.between
     tied.between = nn.Identity()  # type: ignore[assignment]

@@ -35,7 +35,7 @@ def covered_lengths(model: nn.Module, optimizer: spdkfac.SPDKFACOptimizer,
                     before: dict[int, torch.Tensor], decay: float) -> list[float]:
     """The length of each covered layer's update, without the weight decay."""
     lengths = []
-    for _, weight, bias, *_ in optimizer.layers.tracked:
+    for weight, bias in [(layer.weight, layer.bias) for layer in optimizer.layers.tracked]:
         parts = [before[id(p)] * (1 - decay) - p.detach() for p in (weight, bias) if p is not None]
         lengths.append(float(torch.cat([part.reshape(-1) for part in parts]).norm()))
     return lengths
@@ -57,7 +57,8 @@ def test_updates_have_the_length_of_adams_and_its_decay(device: torch.device) ->
         run(plain, adamw, step, step + 1)
         ours = covered_lengths(model, optimizer, before, lr * decay)
         names = dict(plain.named_parameters())
-        for (name, weight, bias, *_), length in zip(optimizer.layers.tracked, ours, strict=True):
+        for layer, length in zip(optimizer.layers.tracked, ours, strict=True):
+            name, weight, bias = layer.name, layer.weight, layer.bias
             parts = [names[f"{name}.weight"]] + ([names[f"{name}.bias"]] if bias is not None else [])
             reference = torch.cat([(plain_before[id(p)] * (1 - lr * decay) - p.detach()).reshape(-1)
                                    for p in parts]).norm()
@@ -87,7 +88,7 @@ def test_over_sgd_updates_have_the_length_of_the_gradient() -> None:
     optimizer.zero_grad()
     loss_of(model, batch(0, 0)).backward()
     wanted = []
-    for _, weight, bias, *_ in optimizer.layers.tracked:
+    for weight, bias in [(layer.weight, layer.bias) for layer in optimizer.layers.tracked]:
         parts = [p.grad.reshape(-1) for p in (weight, bias) if p is not None]
         wanted.append(lr * float(torch.cat(parts).norm()))
     before = snapshot(model)

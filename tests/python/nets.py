@@ -90,5 +90,60 @@ def same_bits(left: nn.Module, right: nn.Module) -> bool:
     return all(torch.equal(a, b) for a, b in pairs)
 
 
+class Conv1D(nn.Module):
+    """A Linear layer with its weight [in, out], as transformers have it."""
+
+    def __init__(self, nf: int, nx: int) -> None:
+        super().__init__()
+        self.nf = nf
+        self.weight = nn.Parameter(torch.randn(nx, nf))
+        self.bias = nn.Parameter(torch.randn(nf))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.addmm(self.bias, x.reshape(-1, x.size(-1)), self.weight).view(*x.shape[:-1], self.nf)
+
+
+class ManyKinds(nn.Module):
+    """A layer of each kind; groups apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Conv1d(2, 4, 3, padding=1)
+        self.wider = nn.ConvTranspose1d(4, 4, 2, stride=2)
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+        self.c_attn = Conv1D(12, 4)
+        self.space = nn.Conv3d(4, 3, 2)
+        self.up = nn.ConvTranspose3d(3, 2, 2, bias=False)
+        self.plane = nn.ConvTranspose2d(2, 2, 2)
+        self.out = nn.Linear(2 * 5 * 3, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Of [N, 2, 4]."""
+        steps = torch.tanh(self.wider(torch.tanh(self.line(x)))).transpose(1, 2)
+        steps = steps + self.attention(steps, steps, steps)[0]
+        q, k, v = self.c_attn(steps).chunk(3, -1)
+        volume = (torch.tanh(q * k) + v).transpose(1, 2).reshape(-1, 4, 2, 2, 2)
+        planes = torch.tanh(self.up(torch.tanh(self.space(volume)))).flatten(2, 3)
+        return self.out(torch.tanh(self.plane(planes)).flatten(1))
+
+
+def many_kinds() -> ManyKinds:
+    torch.manual_seed(7)
+    with torch.device("cpu"):
+        model = ManyKinds()
+    return model.to(torch.get_default_device(), torch.float64)
+
+
+def kinds_batch(step: int, part: int = 0, examples: int = 5) -> torch.Tensor:
+    """Inputs of a process in a step."""
+    generator = torch.Generator("cpu").manual_seed(1000 + 100 * step + part)
+    return torch.randn(examples, 2, 4, generator=generator, dtype=torch.float64, device="cpu").to(
+        torch.get_default_device())
+
+
+def kinds_loss(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return model(x).square().sum(1).mean()
+
+
 def steps(count: int, first: int = 0, **options: Any) -> Iterator[Batch]:
     return (batch(step, **options) for step in range(first, first + count))

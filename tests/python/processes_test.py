@@ -10,7 +10,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from nets import batch, difference, flat, joined, kfac_over_sgd, loss_of, small_net, train
+from nets import (
+    batch,
+    difference,
+    flat,
+    joined,
+    kfac_over_sgd,
+    kinds_batch,
+    kinds_loss,
+    loss_of,
+    many_kinds,
+    small_net,
+    train,
+)
 
 from spdkfac.processes import others_send_too
 
@@ -19,6 +31,7 @@ STEPS = 4
 SECONDS = 300
 ALGORITHMS = ["spd-kfac", "d-kfac", "mpd-kfac", "naive", "optimal-fusion", "owner-reduce",
               "owner-precondition", "owner-blocks", "auto"]
+KINDS_ALGORITHMS = ["spd-kfac", "mpd-kfac", "owner-reduce", "owner-precondition"]
 Results = dict[str, dict[str, object]]
 
 
@@ -43,6 +56,7 @@ def run(folder: Path, processes: int, cases: list[str], backend: str = "gloo") -
 def two(tmp_path_factory: pytest.TempPathFactory) -> Results:
     cases = [f"own:{name}" for name in ALGORITHMS]
     cases += [f"ddp:{name}" for name in ("spd-kfac", "d-kfac", "owner-blocks", "optimal-fusion")]
+    cases += [f"kinds:{name}" for name in KINDS_ALGORITHMS]
     cases += ["ddp-own:spd-kfac", "own:sgd", "ddp:sgd", "rarely:spd-kfac",
               "intervals", "intervals:cheapest", "accumulated:spd-kfac",
               "clip:own", "clip:ddp", "cluster", "measure", "plan", "scaled:own", "scaled:ddp",
@@ -89,6 +103,17 @@ def test_one_process_under_torchrun_is_one_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_two_processes_equal_one_with_the_joined_batch(two: Results, algorithm: str) -> None:
     check(two[f"own:{algorithm}"], alone(2))
+
+
+@pytest.mark.parametrize("algorithm", KINDS_ALGORITHMS)
+def test_layers_of_all_kinds_equal_those_of_one_process(two: Results, algorithm: str) -> None:
+    model = many_kinds()
+    optimizer = kfac_over_sgd(model, split={"c_attn": 3})
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        kinds_loss(model, torch.cat([kinds_batch(step, part) for part in range(2)])).backward()
+        optimizer.step()
+    check(two[f"kinds:{algorithm}"], flat(model))
 
 
 @pytest.mark.parametrize("case", ["own:spd-kfac", "own:auto", "own:owner-blocks", "ddp:spd-kfac"])

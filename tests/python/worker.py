@@ -20,7 +20,18 @@ sys.path.insert(0, str(Path(__file__).parent))
 import torch
 import torch.distributed as dist
 from devices import DEVICE, use_device
-from nets import SmallNet, batch, flat, kfac_over_sgd, loss_of, small_net
+from nets import (
+    SmallNet,
+    batch,
+    flat,
+    kfac_over_sgd,
+    kinds_batch,
+    kinds_loss,
+    loss_of,
+    many_kinds,
+    small_net,
+)
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import spdkfac
@@ -29,7 +40,7 @@ STEPS = 4
 Result = dict[str, object]
 
 
-def finish(model: SmallNet, optimizer: spdkfac.SPDKFACOptimizer) -> Result:
+def finish(model: nn.Module, optimizer: spdkfac.SPDKFACOptimizer) -> Result:
     """What the first process reports; all must have the same parameters."""
     mine = flat(model).to(DEVICE)  # nccl takes nothing else
     every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
@@ -63,6 +74,17 @@ def trained(*, ddp: bool = False, passes: int = 1, between: str = "", **options:
             module.out.weight.grad = None
         optimizer.step()
     return finish(module, optimizer)
+
+
+def trained_kinds(algorithm: str) -> Result:
+    """Layers of all kinds, two of them in parts."""
+    model = many_kinds()
+    optimizer = kfac_over_sgd(model, algorithm=algorithm, split={"c_attn": 3})
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        kinds_loss(model, kinds_batch(step, dist.get_rank())).backward()
+        optimizer.step()
+    return finish(model, optimizer)
 
 
 def seeds_differ() -> Result:
@@ -162,6 +184,8 @@ def case(name: str) -> Result:
         return trained(ddp=True, algorithm=what, gradients="own")
     if kind == "rarely":
         return trained(algorithm=what, factor_interval=2, inverse_interval=2)
+    if kind == "kinds":
+        return trained_kinds(what)
     if kind == "accumulated":
         return trained(passes=2, algorithm=what)
     if kind == "clip":

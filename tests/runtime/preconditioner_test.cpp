@@ -407,7 +407,7 @@ TEST(Preconditioner, RefusesOptionsAndCallsThatMakeNoSense) {
                       "kfac: patch_memory=10; pass at least 1 MiB");
   nn::Sequential no_layers(nn::ReLU{});
   expect_config_error([&] { Preconditioner kfac(*no_layers); },
-                      "no trainable Conv2d or Linear layer");
+                      "no trainable layer that K-FAC covers");
   Preconditioner kfac(*layer);
   expect_config_error([&] { kfac.step(); }, "kl_clip needs the learning rate");
   expect_config_error([&] { kfac.step(-1); }, "step(-1); pass the optimizer's learning rate");

@@ -71,8 +71,11 @@ TEST(RunPlans, OneRankHasAPlanWithoutMessagesAndOwners) {
 }
 
 TEST(RunPlans, OneRankMayHaveGroupedConvolutions) {
-  const std::vector<TrackedLayer> layers = {
-      {.name = "conv", .weight = at::zeros({6, 2, 3, 3}), .bias = at::zeros({6})}};
+  const std::vector<TrackedLayer> layers = {{.name = "conv",
+                                             .weight = at::zeros({6, 2, 3, 3}),
+                                             .bias = at::zeros({6}),
+                                             .groups = 2,
+                                             .kind = LayerKind::kConv2d}};
   runtime::CallLog calls(1);
   const kfac::ConvGeometry geometry{
       .kernel = {3, 3}, .stride = {1, 1}, .padding = {0, 0}, .dilation = {1, 1}, .groups = 2};

@@ -17,11 +17,6 @@
 namespace spdkfac::kfac {
 namespace {
 
-// [N, C, H, W] also of a single example [C, H, W].
-at::Tensor images(const at::Tensor& tensor) {
-  return tensor.dim() == 3 ? tensor.unsqueeze(0) : tensor;
-}
-
 // [examples and positions, features].
 at::Tensor rows(const at::Tensor& tensor) { return tensor.reshape({-1, tensor.size(-1)}); }
 
@@ -220,6 +215,27 @@ void add_convolution_products(const at::Tensor& images, const ConvGeometry& geom
   add(method, sum, overwrite);
 }
 
+void add_call_products(const at::Tensor& input, const ConvCall& call, bool bias, double scale,
+                       Bytes patch_memory, const at::Tensor& sum, bool overwrite) {
+  const PlaneConvolution planes = as_planes(with_examples(input, call), call, patch_memory);
+  for (std::size_t part = 0; part < planes.parts.size(); ++part) {
+    add_convolution_products(planes.images(part), planes.plane, bias, scale, patch_memory, sum,
+                             overwrite && part == 0);
+  }
+}
+
+// Of a layer whose bias alone is trained: every row is 1.
+void add_ones(const at::Tensor& input, const std::optional<ConvCall>& conv, double scale,
+              at::Tensor& sum, bool overwrite) {
+  std::int64_t rows = conv ? 0 : input.numel() / std::max<std::int64_t>(1, input.size(-1));
+  if (conv) {
+    const at::Tensor batch = with_examples(input, *conv);
+    rows = batch.size(0) * output_positions(batch, *conv);
+  }
+  if (overwrite) sum.zero_();
+  sum.add_(scale * static_cast<double>(rows));
+}
+
 void add_row_products(const at::Tensor& input, bool bias, double scale, at::Tensor& sum,
                       bool overwrite) {
   const at::Tensor features = rows(input).to(sum.scalar_type());
@@ -244,17 +260,17 @@ at::Tensor new_sum(const at::Tensor& like, std::int64_t groups, std::int64_t dim
 
 }  // namespace
 
-LayerUse layer_use(const at::Tensor& input, const std::optional<ConvGeometry>& conv, bool bias) {
+LayerUse layer_use(const at::Tensor& input, const std::optional<ConvCall>& conv, bool bias) {
   LayerUse use{.conv = conv, .bias = bias};
   if (conv) {
-    SPDKFAC_CHECK(input.dim() == 3 || input.dim() == 4,
-                  fmt::format("a convolution's input has {} dimensions", input.dim()));
-    const at::Tensor batch = images(input);
+    const at::Tensor batch = with_examples(input, *conv);
+    SPDKFAC_CHECK(batch.dim() == conv->dimensions + 2,
+                  fmt::format("the input of a convolution of {} dimensions has {}",
+                              conv->dimensions, input.dim()));
     SPDKFAC_CHECK(batch.size(1) % conv->groups == 0,
                   fmt::format("{} channels in {} groups", batch.size(1), conv->groups));
-    const auto size = output_size(batch, *conv);
     use.examples = batch.size(0);
-    use.positions = size[0] * size[1];
+    use.positions = output_positions(batch, *conv);
   } else {
     SPDKFAC_CHECK(input.dim() >= 1, "a Linear layer's input has no dimensions");
     use.examples = input.dim() == 1 ? 1 : input.size(0);
@@ -294,9 +310,10 @@ double example_scale(Convention convention, FactorSide side, const ExampleCount&
 void add_input_products(const at::Tensor& input, const LayerUse& use, double scale,
                         Bytes patch_memory, at::Tensor& sum, bool overwrite) {
   const c10::NoGradGuard no_grad;
-  if (use.conv) {
-    add_convolution_products(images(input), *use.conv, use.bias, scale, patch_memory, sum,
-                             overwrite);
+  if (!use.weight) {
+    add_ones(input, use.conv, scale, sum, overwrite);
+  } else if (use.conv) {
+    add_call_products(input, *use.conv, use.bias, scale, patch_memory, sum, overwrite);
   } else {
     add_row_products(input, use.bias, scale, sum, overwrite);
   }
@@ -308,8 +325,8 @@ void add_gradient_products(const at::Tensor& gradient, const LayerUse& use, doub
   if (use.conv) {
     // Positions of the output are the patches of a 1x1 kernel on it.
     const ConvGeometry pointwise{.groups = use.conv->groups};
-    add_convolution_products(images(gradient), pointwise, false, scale, patch_memory, sum,
-                             overwrite);
+    add_convolution_products(as_images(with_examples(gradient, *use.conv)), pointwise, false, scale,
+                             patch_memory, sum, overwrite);
   } else {
     add_row_products(gradient, false, scale, sum, overwrite);
   }
@@ -317,10 +334,10 @@ void add_gradient_products(const at::Tensor& gradient, const LayerUse& use, doub
 
 at::Tensor input_factor(const at::Tensor& input, const LayerUse& use, Convention convention,
                         Bytes patch_memory) {
-  std::int64_t dim = use.conv ? images(input).size(1) / use.conv->groups * use.conv->kernel[0] *
-                                    use.conv->kernel[1]
+  std::int64_t dim = use.conv ? with_examples(input, *use.conv).size(1) / use.conv->groups *
+                                    use.conv->kernel_size()
                               : input.size(-1);
-  dim += use.bias ? 1 : 0;
+  dim = (use.weight ? dim : 0) + (use.bias ? 1 : 0);
   at::Tensor factor = new_sum(input, use.groups(), dim);
   add_input_products(input, use,
                      position_scale(convention, FactorSide::kA, use) *
@@ -333,7 +350,7 @@ at::Tensor input_factor(const at::Tensor& input, const LayerUse& use, Convention
 at::Tensor gradient_factor(const at::Tensor& gradient, const LayerUse& use, Convention convention,
                            Bytes patch_memory) {
   const std::int64_t dim =
-      use.conv ? images(gradient).size(1) / use.conv->groups : gradient.size(-1);
+      use.conv ? with_examples(gradient, *use.conv).size(1) / use.conv->groups : gradient.size(-1);
   at::Tensor factor = new_sum(gradient, use.groups(), dim);
   add_gradient_products(gradient, use,
                         position_scale(convention, FactorSide::kG, use) *

@@ -10,18 +10,19 @@
 
 #include "spdkfac/base/factor_side.h"
 #include "spdkfac/base/units.h"
+#include "spdkfac/kfac/conv_call.h"
 #include "spdkfac/kfac/modes.h"
-#include "spdkfac/kfac/patches.h"
 
 namespace spdkfac::kfac {
 
 // A layer's call seen as numbers: what scaling and the shape of factors depend on. Without a
 // geometry the layer is Linear: [leading dimensions…, features].
 struct LayerUse {
-  std::optional<ConvGeometry> conv;
+  std::optional<ConvCall> conv;
   bool bias = false;
   std::int64_t examples = 0;
   std::int64_t positions = 1;
+  bool weight = true;  // otherwise the bias alone is trained, and ã is 1
 
   std::int64_t groups() const { return conv ? conv->groups : 1; }
   std::int64_t rows() const { return examples * positions; }
@@ -35,7 +36,7 @@ struct LayerUse {
 };
 // Examples and positions as the shape of a call's input suggests them; a shape that cannot be is an
 // InternalError. The batch may know better: of_examples().
-LayerUse layer_use(const at::Tensor& input, const std::optional<ConvGeometry>& conv, bool bias);
+LayerUse layer_use(const at::Tensor& input, const std::optional<ConvCall>& conv, bool bias);
 
 // A factor is the product of a part that depends on the positions of a call and a part that depends
 // on all examples of a step: those of the factor, and those whose losses make the gradient of which
@@ -50,8 +51,8 @@ double example_scale(Convention convention, FactorSide side, const ExampleCount&
 
 // Adds scale·Σããᵀ over examples and positions to `sum` [groups, d_a, d_a], or overwrites it, which
 // is faster; only the upper triangles are meant: below them anything may be written. ã is a patch
-// in (channel, row, column) order, then 1 with a bias. At most `patch_memory` of patches is held at
-// once (at least one output row of one example).
+// in (channel, depth, row, column) order, then 1 with a bias. At most `patch_memory` of patches is
+// held at once (at least one output row of one example).
 void add_input_products(const at::Tensor& input, const LayerUse& use, double scale,
                         Bytes patch_memory, at::Tensor& sum, bool overwrite = false);
 

@@ -12,21 +12,21 @@
 namespace spdkfac::kfac {
 namespace {
 
-// The part of a joined gradient that belongs to the weight, [groups, out, in·kh·kw].
-at::Tensor weight_part(const at::Tensor& joined, bool bias) {
-  return joined.narrow(2, 0, joined.size(2) - (bias ? 1 : 0));
-}
-
 at::Tensor bias_part(const at::Tensor& joined) { return joined.select(2, joined.size(2) - 1); }
 
 // A layer with a bias has the column also when the bias has no gradient.
 bool has_bias_column(const at::Tensor& joined, const at::Tensor& weight) {
-  const bool column = joined.numel() != weight.numel();
-  SPDKFAC_CHECK(
-      joined.dim() == 3 &&
-          joined.numel() == weight.numel() + (column ? joined.size(0) * joined.size(1) : 0),
-      "a joined gradient has another size than its parts");
+  const std::int64_t elements = weight.defined() ? weight.numel() : 0;
+  const bool column = joined.numel() != elements;
+  SPDKFAC_CHECK(joined.dim() == 3 &&
+                    joined.numel() == elements + (column ? joined.size(0) * joined.size(1) : 0),
+                "a joined gradient has another size than its parts");
   return column;
+}
+
+// The part of a joined gradient that belongs to the weight, in the shape of `parts` (by_outputs).
+at::Tensor weight_part(const at::Tensor& joined, const at::Tensor& parts) {
+  return joined.narrow(2, 0, parts.numel() / (joined.size(0) * joined.size(1))).view(parts.sizes());
 }
 
 // What the kernel for many tensors takes.
@@ -39,10 +39,18 @@ bool all_simple(const std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
-void join_gradient(const at::Tensor& weight, const at::Tensor& bias, at::Tensor joined) {
+at::Tensor by_outputs(const at::Tensor& weight, WeightLayout layout, std::int64_t groups) {
+  const at::Tensor grouped = weight.unflatten(0, {groups, -1});
+  return layout == WeightLayout::kOutIn ? grouped : grouped.transpose(1, 2);
+}
+
+void join_gradient(const at::Tensor& weight, const at::Tensor& bias, at::Tensor joined,
+                   WeightLayout layout) {
   const bool column = has_bias_column(joined, weight);
-  const at::Tensor part = weight_part(joined, column);
-  part.copy_(weight.reshape(part.sizes()));
+  if (weight.defined()) {
+    const at::Tensor parts = by_outputs(weight, layout, joined.size(0));
+    weight_part(joined, parts).copy_(parts);
+  }
   if (bias.defined()) {
     bias_part(joined).copy_(bias.view({joined.size(0), joined.size(1)}));
   } else if (column) {
@@ -50,8 +58,13 @@ void join_gradient(const at::Tensor& weight, const at::Tensor& bias, at::Tensor 
   }
 }
 
-void split_gradient(const at::Tensor& joined, at::Tensor weight, at::Tensor bias) {
-  weight.copy_(weight_part(joined, has_bias_column(joined, weight)).reshape(weight.sizes()));
+void split_gradient(const at::Tensor& joined, at::Tensor weight, at::Tensor bias,
+                    WeightLayout layout) {
+  has_bias_column(joined, weight);
+  if (weight.defined()) {
+    const at::Tensor parts = by_outputs(weight, layout, joined.size(0));
+    parts.copy_(weight_part(joined, parts));
+  }
   if (bias.defined()) bias.copy_(bias_part(joined).reshape(bias.sizes()));
 }
 

@@ -7,10 +7,19 @@
 
 namespace spdkfac::kfac {
 
-// Copies a layer's gradients into one matrix [groups, out, in·kh·kw | bias] and back. A weight is
-// [out, in] or [out, in/groups, kh, kw]; `bias` may be undefined.
-void join_gradient(const at::Tensor& weight, const at::Tensor& bias, at::Tensor joined);
-void split_gradient(const at::Tensor& joined, at::Tensor weight, at::Tensor bias);
+// How a weight is stored: [out, in/groups, kernel…], as of Linear layers and convolutions, or [in,
+// out/groups, kernel…], as of transposed convolutions.
+enum class WeightLayout { kOutIn, kInOut };
+
+// A weight as a view [groups, out, in, kernel…], with `out` and `in` those of one group.
+at::Tensor by_outputs(const at::Tensor& weight, WeightLayout layout, std::int64_t groups);
+
+// Copies a layer's gradients into one matrix [groups, out, in·kernel | bias] and back. Weight or
+// bias may be undefined: a bias without a gradient, a weight that is not trained.
+void join_gradient(const at::Tensor& weight, const at::Tensor& bias, at::Tensor joined,
+                   WeightLayout layout = WeightLayout::kOutIn);
+void split_gradient(const at::Tensor& joined, at::Tensor weight, at::Tensor bias,
+                    WeightLayout layout = WeightLayout::kOutIn);
 
 // out = G⁻¹·gradient·A⁻¹ for each group; `scratch` has the gradient's shape.
 void precondition(const at::Tensor& gradient, const at::Tensor& inverse_a,

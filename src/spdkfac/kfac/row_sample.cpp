@@ -25,7 +25,7 @@ RowSample sample_rows(const at::Tensor& tensor, const LayerUse& use, std::int64_
   std::int64_t stride = std::min(use.rows() / most, kLargestStride);
   if (stride <= 1) return {tensor};
   const c10::NoGradGuard no_grad;
-  const bool single_image = use.conv && tensor.dim() == 3;
+  const bool single_image = use.conv && tensor.dim() == use.conv->dimensions + 1;
   if (single_image) return {tensor};
   const at::Tensor all = use.conv ? tensor : tensor.reshape({-1, tensor.size(-1)});
   stride = std::min(stride, all.size(0));

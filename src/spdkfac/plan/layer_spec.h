@@ -15,7 +15,18 @@ namespace spdkfac {
 // trace of every rank fits into memory.
 constexpr int kMaxWorld = 16384;
 
-enum class LayerKind { kConv2d, kLinear };
+// In files and tables by their names (layer_kind_names).
+enum class LayerKind {
+  kConv2d,
+  kLinear,
+  kConv1d,
+  kConv3d,
+  kConvTranspose1d,
+  kConvTranspose2d,
+  kConvTranspose3d,
+  kLinearInOut,  // its weight is [in, out]
+};
+const std::vector<std::string>& layer_kind_names();
 
 // Arithmetic of one example.
 struct LayerFlops {

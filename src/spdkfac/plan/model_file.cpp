@@ -20,8 +20,6 @@ constexpr double kMaxFlops = 1e18;
 // A day: longer single operations are a unit mistake, and keep sums of times finite.
 constexpr double kMaxSeconds = 86400;
 
-const std::vector<std::string> kKindNames = {"conv2d", "linear"};
-
 LayerFlops parse_flops(const JsonValue& value) {
   JsonObject object(value);
   LayerFlops flops{.forward = Flops(object.required("forward").number(0, kMaxFlops)),
@@ -58,7 +56,7 @@ LayerSpec parse_layer(const JsonValue& value) {
   JsonObject object(value);
   LayerSpec layer;
   layer.name = parse_name(object.required("name"));
-  layer.kind = static_cast<LayerKind>(object.required("kind").choice(kKindNames));
+  layer.kind = static_cast<LayerKind>(object.required("kind").choice(layer_kind_names()));
   layer.d_a = object.required("d_a").integer(1, kMaxDimension);
   layer.d_g = object.required("d_g").integer(1, kMaxDimension);
   layer.bias = object.required("bias").boolean();
@@ -139,7 +137,7 @@ Json to_json(const ModelSpec& model) {
   Json layers = Json::array();
   for (const LayerSpec& layer : model.layers) {
     Json entry = {{"name", layer.name},
-                  {"kind", kKindNames[static_cast<std::size_t>(layer.kind)]},
+                  {"kind", layer_kind_names()[static_cast<std::size_t>(layer.kind)]},
                   {"d_a", layer.d_a},
                   {"d_g", layer.d_g},
                   {"bias", layer.bias},

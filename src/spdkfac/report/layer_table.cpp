@@ -18,7 +18,7 @@ std::string layer_table(const ModelSpec& model) {
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     const LayerSpec& layer = model.layers[i];
     table.add_row({std::to_string(i), layer.name,
-                   layer.kind == LayerKind::kConv2d ? "conv2d" : "linear",
+                   layer_kind_names()[static_cast<std::size_t>(layer.kind)],
                    std::to_string(layer.d_a), std::to_string(layer.d_g), layer.bias ? "yes" : "no",
                    std::to_string(layer.positions), std::to_string(layer.gradient_elements()),
                    std::to_string(layer.gradients.size())});

@@ -16,10 +16,11 @@ namespace {
 // Tensors that one group of kernels takes, so that what lies between them stays small.
 constexpr std::size_t kTogether = 32;
 
-std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) {
+std::vector<at::Tensor> gradients_of(const std::vector<ParameterPart>& parameters) {
   std::vector<at::Tensor> gradients;
-  for (const at::Tensor& parameter : parameters) {
-    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  for (const ParameterPart& parameter : parameters) {
+    const at::Tensor gradient = parameter.gradient();
+    if (gradient.defined()) gradients.push_back(gradient);
   }
   return gradients;
 }
@@ -37,12 +38,13 @@ Gradients gradients_of(const std::vector<ClippedLayer>& layers, const Momentum& 
   }
   Gradients result;
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
-    for (const at::Tensor& parameter : layers[layer].parameters) {
-      if (!parameter.grad().defined()) continue;
-      result.tensors.push_back(parameter.grad());
+    for (const ParameterPart& own : layers[layer].parameters) {
+      const at::Tensor gradient = own.gradient();
+      if (!gradient.defined()) continue;
+      result.tensors.push_back(gradient);
       result.layer_of.push_back(layer);
-      const auto found = buffers.find(parameter.unsafeGetTensorImpl());
-      result.buffers.push_back(found == buffers.end() ? at::Tensor() : found->second);
+      const auto found = buffers.find(own.parameter.unsafeGetTensorImpl());
+      result.buffers.push_back(found == buffers.end() ? at::Tensor() : own.of(found->second));
     }
   }
   return result;
@@ -100,18 +102,19 @@ std::vector<ClippedLayer> clipped_layers(const std::vector<TrackedLayer>& layers
   return clipped;
 }
 
-std::vector<at::Tensor> with_unclipped(const std::vector<TrackedLayer>& layers,
-                                       const std::vector<at::Tensor>& inner,
-                                       std::vector<at::Tensor> others) {
+std::vector<ParameterPart> with_unclipped(const std::vector<TrackedLayer>& layers,
+                                          const std::vector<at::Tensor>& inner,
+                                          const std::vector<at::Tensor>& others) {
+  std::vector<ParameterPart> all(others.begin(), others.end());
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
     if (inner[layer].defined()) continue;
-    for (at::Tensor& own : own_parameters(layers[layer])) others.push_back(std::move(own));
+    for (ParameterPart& own : own_parameters(layers[layer])) all.push_back(std::move(own));
   }
-  return others;
+  return all;
 }
 
 Clipped clip_gradients(const std::vector<ClippedLayer>& layers, const ClipLimits& limits,
-                       const std::vector<at::Tensor>& others) {
+                       const std::vector<ParameterPart>& others) {
   std::vector<at::Tensor> inners;
   for (const ClippedLayer& layer : layers) inners.push_back(layer.inner);
   const at::Tensor inner = at::stack(inners).to(at::kDouble);

@@ -13,7 +13,7 @@ namespace spdkfac::runtime {
 // A layer whose gradients are preconditioned, or are to be scaled like those.
 struct ClippedLayer {
   std::size_t layer = 0;
-  std::vector<at::Tensor> parameters;
+  std::vector<ParameterPart> parameters;
   at::Tensor inner;  // kfac::inner_product
 };
 
@@ -21,9 +21,9 @@ struct ClippedLayer {
 // `others`: what is outside these layers.
 std::vector<ClippedLayer> clipped_layers(const std::vector<TrackedLayer>& layers,
                                          const std::vector<at::Tensor>& inner);
-std::vector<at::Tensor> with_unclipped(const std::vector<TrackedLayer>& layers,
-                                       const std::vector<at::Tensor>& inner,
-                                       std::vector<at::Tensor> others);
+std::vector<ParameterPart> with_unclipped(const std::vector<TrackedLayer>& layers,
+                                          const std::vector<at::Tensor>& inner,
+                                          const std::vector<at::Tensor>& others);
 
 struct ClipLimits {
   double kl_clip = 0;
@@ -41,6 +41,6 @@ struct Clipped {
 // and clips all by κ. Where an inner product or a gradient of `others` is not finite, the step must
 // not change the parameters: all gradients are set to zero. Nothing waits for a GPU.
 Clipped clip_gradients(const std::vector<ClippedLayer>& layers, const ClipLimits& limits,
-                       const std::vector<at::Tensor>& others);
+                       const std::vector<ParameterPart>& others);
 
 }  // namespace spdkfac::runtime

@@ -79,8 +79,8 @@ ModelSpec describe(const std::string& name, const std::vector<TrackedLayer>& tra
   const std::size_t called = observer->calls.order().size();
   if (called != tracked.size()) {
     throw ConfigError(
-        fmt::format("describe: the forward pass calls only {} of {} Conv2d and Linear layers; put "
-                    "the model into training mode",
+        fmt::format("describe: the forward pass calls only {} of {} covered layers; put the "
+                    "model into training mode",
                     called, tracked.size()));
   }
   // The examples of the first call are those of all.

@@ -2,6 +2,7 @@
 // What a FactorBank does with gradients.
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -9,6 +10,7 @@
 #include "spdkfac/kfac/graft.h"
 #include "spdkfac/kfac/precondition.h"
 #include "spdkfac/runtime/factor_bank.h"
+#include "spdkfac/runtime/kinds/kind.h"
 
 namespace spdkfac::runtime {
 
@@ -18,8 +20,9 @@ std::vector<kfac::GraftedLayer> FactorBank::grafted(const std::vector<std::size_
     LayerState& state = states_[index];
     auto& moments = state.factor(FactorSide::kG).moments;
     kfac::GraftedLayer one{{}, moments ? &*moments : nullptr};
-    for (const at::Tensor& parameter : own_parameters(state.layer())) {
-      if (parameter.grad().defined()) one.gradients.push_back(parameter.grad());
+    for (const ParameterPart& own : own_parameters(state.layer())) {
+      const at::Tensor gradient = own.gradient();
+      if (gradient.defined()) one.gradients.push_back(gradient);
     }
     result.push_back(std::move(one));
   }
@@ -65,40 +68,49 @@ at::Tensor FactorBank::precondition_one(std::size_t index) {
   const TrackedLayer& layer = state.layer();
   const StepSpan span(recorder_, StepPart::kPrecondition, layer.weight.device(), "precondition",
                       layer.name, FactorId{index, FactorSide::kA});
-  const at::Tensor weight = layer.weight.grad();
-  const at::Tensor bias = layer.bias.defined() ? layer.bias.grad() : at::Tensor();
+  const at::Tensor weight = layer.weight_gradient();
+  const at::Tensor bias = layer.bias_gradient();
+  const kfac::WeightLayout layout = kind_of(layer.kind).layout;
   const at::Tensor& inverse_a = state.factor(FactorSide::kA).inverse->value;
   const at::Tensor& inverse_g = state.factor(FactorSide::kG).inverse->value;
   const std::array<std::int64_t, 3> shape = {inverse_a.size(0), inverse_g.size(1),
                                              inverse_a.size(1)};
   auto [joined, product, result] = scratch(shape, inverse_a.options());
-  if (!layer.bias.defined() && weight.is_contiguous() && weight.dtype() == joined.dtype()) {
+  if (!layer.bias.defined() && layout == kfac::WeightLayout::kOutIn && weight.is_contiguous() &&
+      weight.dtype() == joined.dtype()) {
     joined = weight.view(shape);  // it serves as it is
   } else {
-    kfac::join_gradient(weight, bias, joined);
+    kfac::join_gradient(weight, bias, joined, layout);
   }
-  const PrecisionGuard precise(solving_, weight.device());
+  const PrecisionGuard precise(solving_, layer.weight.device());
   kfac::precondition(joined, inverse_a, inverse_g, product, result);
   const at::Tensor inner = kfac::inner_product(joined, inverse_a, inverse_g, result);
-  kfac::split_gradient(result, weight, bias);
+  kfac::split_gradient(result, weight, bias, layout);
   return inner;
 }
 
 at::Tensor FactorBank::squared_gradient(std::size_t index) const {
   const TrackedLayer& layer = states_[index].layer();
-  at::Tensor sum = layer.weight.grad().norm().to(at::kDouble).square();
-  if (layer.bias.defined() && layer.bias.grad().defined()) {
-    sum += layer.bias.grad().norm().to(at::kDouble).square();
+  at::Tensor sum = at::zeros({}, at::device(layer.weight.device()).dtype(at::kDouble));
+  for (const ParameterPart& own : own_parameters(layer)) {
+    const at::Tensor gradient = own.gradient();
+    if (gradient.defined()) sum += gradient.norm().to(at::kDouble).square();
   }
   return sum;
 }
 
 std::vector<at::Tensor> FactorBank::precondition_plainly(const std::vector<std::size_t>& layers) {
-  const bool together = std::all_of(layers.begin(), layers.end(),
-                                    [&](std::size_t one) { return goes_together(one); });
-  if (together) return precondition_together(layers).unbind();
+  std::vector<std::size_t> together;
+  std::copy_if(layers.begin(), layers.end(), std::back_inserter(together),
+               [&](std::size_t one) { return goes_together(one); });
+  std::vector<at::Tensor> of_these;
+  if (!together.empty()) of_these = precondition_together(together).unbind();
   std::vector<at::Tensor> inner;
-  for (const std::size_t layer : layers) inner.push_back(precondition_one(layer));
+  auto next = of_these.begin();
+  for (const std::size_t layer : layers) {
+    const bool done = next != of_these.end() && goes_together(layer);
+    inner.push_back(done ? *next++ : precondition_one(layer));
+  }
   return inner;
 }
 
@@ -110,8 +122,7 @@ at::Tensor FactorBank::precondition_together(const std::vector<std::size_t>& lay
   for (const std::size_t index : layers) {
     const LayerState& state = states_[index];
     const TrackedLayer& layer = state.layer();
-    gradients.push_back(
-        {layer.weight.grad(), layer.bias.defined() ? layer.bias.grad() : at::Tensor()});
+    gradients.push_back({layer.weight_gradient(), layer.bias_gradient()});
     tasks.push_back(
         {state.factor(FactorSide::kA).inverse->value, state.factor(FactorSide::kG).inverse->value});
   }
@@ -122,11 +133,10 @@ bool FactorBank::goes_together(std::size_t index) const {
   const LayerState& state = states_[index];
   const TrackedLayer& layer = state.layer();
   const at::ScalarType type = state.factor(FactorSide::kA).inverse->value.scalar_type();
-  const auto fits = [&](const at::Tensor& gradient) {
-    return kfac::PreconditionBatch::takes(gradient, type);
-  };
-  return fits(layer.weight.grad()) &&
-         (!layer.bias.defined() || !layer.bias.grad().defined() || fits(layer.bias.grad()));
+  if (layer.frozen_weight || kind_of(layer.kind).layout != kfac::WeightLayout::kOutIn) return false;
+  const at::Tensor bias = layer.bias_gradient();
+  return kfac::PreconditionBatch::takes(layer.weight_gradient(), type) &&
+         (!bias.defined() || kfac::PreconditionBatch::takes(bias, type));
 }
 
 // Three matrices of the shape, in the type of the factors.

@@ -12,7 +12,7 @@ namespace spdkfac::runtime {
 
 // Tells when autograd has finished the gradient of a parameter in a backward pass, on the thread of
 // that pass, until destruction, which removes the hooks. What the callback throws reaches the
-// caller of backward(). A parameter can have one owner at a time.
+// caller of backward(). A parameter may be listed several times, but have one owner at a time.
 class GradientHooks {
  public:
   using Callback = std::function<void(std::size_t parameter)>;

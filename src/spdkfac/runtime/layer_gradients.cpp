@@ -17,20 +17,20 @@ bool GradientMark::operator==(const GradientMark& other) const {
 
 std::vector<std::size_t> LayerGradients::tensors() const {
   std::vector<std::size_t> tensors;
-  for (const std::vector<at::Tensor>& layer : parameters_) tensors.push_back(layer.size());
+  for (const std::vector<ParameterPart>& layer : parameters_) tensors.push_back(layer.size());
   return tensors;
 }
 
 std::int64_t LayerGradients::elements(std::size_t layer) const {
   std::int64_t elements = 0;
-  for (const at::Tensor& parameter : parameters_[layer]) elements += parameter.numel();
+  for (const ParameterPart& parameter : parameters_[layer]) elements += parameter.numel();
   return elements;
 }
 
 bool LayerGradients::contains(const at::Tensor& tensor) const {
-  for (const std::vector<at::Tensor>& layer : parameters_) {
-    for (const at::Tensor& parameter : layer) {
-      if (parameter.is_same(tensor)) return true;
+  for (const std::vector<ParameterPart>& layer : parameters_) {
+    for (const ParameterPart& parameter : layer) {
+      if (parameter.parameter.is_same(tensor)) return true;
     }
   }
   return false;
@@ -38,33 +38,37 @@ bool LayerGradients::contains(const at::Tensor& tensor) const {
 
 void LayerGradients::write(std::size_t layer, const at::Tensor& row) const {
   std::int64_t offset = 0;
-  for (const at::Tensor& parameter : parameters_[layer]) {
-    const at::Tensor part = row.narrow(0, offset, parameter.numel());
-    const at::Tensor& gradient = parameter.grad();
+  for (const ParameterPart& parameter : parameters_[layer]) {
+    const at::Tensor own = parameter.of(parameter.parameter);
+    const at::Tensor part = row.narrow(0, offset, own.numel());
+    const at::Tensor gradient = parameter.gradient();
     if (gradient.defined()) {
-      part.view(parameter.sizes()).copy_(gradient);
+      part.view(own.sizes()).copy_(gradient);
     } else {
       part.zero_();
     }
-    offset += parameter.numel();
+    offset += own.numel();
   }
 }
 
 void LayerGradients::read(std::size_t layer, at::Tensor row, double scale) const {
   if (scale != 1) row.mul_(scale);
   std::int64_t offset = 0;
-  for (const at::Tensor& parameter : parameters_[layer]) {
-    const at::Tensor part = row.narrow(0, offset, parameter.numel()).view(parameter.sizes());
-    offset += parameter.numel();
-    if (!parameter.requires_grad()) continue;
-    if (!parameter.grad().defined()) parameter.mutable_grad() = at::empty_like(parameter);
-    parameter.mutable_grad().copy_(part);
+  for (const ParameterPart& parameter : parameters_[layer]) {
+    const at::Tensor own = parameter.of(parameter.parameter);
+    const at::Tensor part = row.narrow(0, offset, own.numel()).view(own.sizes());
+    offset += own.numel();
+    const at::Tensor& whole = parameter.parameter;
+    if (!whole.requires_grad()) continue;
+    if (!whole.grad().defined()) whole.mutable_grad() = at::zeros_like(whole);
+    parameter.gradient().copy_(part);
   }
 }
 
 std::vector<GradientMark> LayerGradients::marks(std::size_t layer) const {
   std::vector<GradientMark> marks;
-  for (const at::Tensor& parameter : parameters_[layer]) marks.emplace_back(parameter.grad());
+  for (const ParameterPart& parameter : parameters_[layer])
+    marks.emplace_back(parameter.parameter.grad());
   return marks;
 }
 

@@ -8,6 +8,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include "spdkfac/runtime/tracked_layer.h"
+
 namespace spdkfac::runtime {
 
 // Which tensor a gradient is, and torch's count of the changes made to it. The weak reference keeps
@@ -27,7 +29,7 @@ class GradientMark {
 class LayerGradients {
  public:
   // Of each layer, the parameters whose gradients its backward pass makes ready.
-  explicit LayerGradients(std::vector<std::vector<at::Tensor>> parameters)
+  explicit LayerGradients(std::vector<std::vector<ParameterPart>> parameters)
       : parameters_(std::move(parameters)) {}
 
   // How many gradients each layer has, and the elements of all those of one layer.
@@ -45,7 +47,7 @@ class LayerGradients {
   std::vector<GradientMark> marks(std::size_t layer) const;
 
  private:
-  std::vector<std::vector<at::Tensor>> parameters_;
+  std::vector<std::vector<ParameterPart>> parameters_;
 };
 
 }  // namespace spdkfac::runtime

@@ -116,9 +116,7 @@ void LayerState::clear() {
 }
 
 std::int64_t LayerState::dim(FactorSide side, std::int64_t groups) const {
-  const at::Tensor& weight = layer_.weight;
-  if (side == FactorSide::kG) return weight.size(0) / groups;
-  return weight[0].numel() + (layer_.bias.defined() ? 1 : 0);
+  return side == FactorSide::kG ? layer_.d_g(groups) : layer_.d_a(groups);
 }
 
 kfac::RunningAverage LayerState::new_average(FactorSide side, std::int64_t groups,
@@ -134,9 +132,9 @@ kfac::Inverse LayerState::new_inverse(FactorSide side, std::int64_t groups,
 
 std::optional<kfac::AdamMoments> LayerState::new_moments(FactorSide side, at::Device device) const {
   if (side == FactorSide::kA || options_->graft != Graft::kAdam) return std::nullopt;
-  const std::int64_t bias = layer_.bias.defined() ? layer_.bias.numel() : 0;
-  return kfac::AdamMoments(layer_.weight.numel() + bias,
-                           factor_options(layer_.weight).device(device));
+  std::int64_t elements = 0;
+  for (const ParameterPart& own : own_parameters(layer_)) elements += own.numel();
+  return kfac::AdamMoments(elements, factor_options(layer_.weight).device(device));
 }
 
 void LayerState::forget() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/runtime/model_spec.h"
 
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -14,10 +15,10 @@ LayerSpec spec_of_uses(const TrackedLayer& layer, const std::vector<kfac::LayerU
                        const std::string& where) {
   LayerSpec spec;
   spec.name = layer.name;
-  spec.kind = layer.convolution() ? LayerKind::kConv2d : LayerKind::kLinear;
-  spec.bias = layer.bias.defined();
-  spec.d_a = layer.weight[0].numel() + (spec.bias ? 1 : 0);
-  spec.d_g = layer.weight.size(0);
+  spec.kind = layer.kind;
+  spec.bias = layer.bias.defined() && !layer.frozen_weight;  // else it is the only tensor
+  spec.d_a = layer.d_a(1);
+  spec.d_g = layer.d_g(1);
   spec.positions = 0;
   for (const kfac::LayerUse& use : uses) {
     if (use.groups() > 1) {
@@ -27,7 +28,7 @@ LayerSpec spec_of_uses(const TrackedLayer& layer, const std::vector<kfac::LayerU
     }
     spec.positions += use.positions;
   }
-  const auto d_in = static_cast<double>(layer.weight[0].numel());
+  const auto d_in = static_cast<double>(layer.inputs_of(1));
   const auto d_a = static_cast<double>(spec.d_a);
   const auto d_g = static_cast<double>(spec.d_g);
   const auto positions = static_cast<double>(spec.positions);
@@ -50,31 +51,39 @@ CallLog CallLog::in_batch(std::int64_t examples) const {
   return log;
 }
 
-std::vector<std::vector<at::Tensor>> parameters_by_layer(
+std::vector<std::vector<ParameterPart>> parameters_by_layer(
     const std::vector<TrackedLayer>& layers, const std::vector<at::Tensor>& parameters) {
-  std::vector<std::vector<at::Tensor>> result(layers.size());
+  std::vector<std::vector<ParameterPart>> result;
   if (layers.empty()) return result;
+  // The last layer of each parameter: what follows it in the order goes there.
+  std::map<const void*, std::size_t> layer_of;
   std::set<const void*> seen;
-  std::vector<at::Tensor> leading;
-  std::vector<at::Tensor>* current = &leading;
+  for (const TrackedLayer& layer : layers) {
+    result.push_back(own_parameters(layer));
+    for (const ParameterPart& own : result.back()) {
+      layer_of[own.parameter.unsafeGetTensorImpl()] = result.size() - 1;
+    }
+  }
+  std::size_t current = 0;
   for (const at::Tensor& parameter : parameters) {
     if (!seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
-    for (std::size_t index = 0; index < layers.size(); ++index) {
-      if (layers[index].weight.is_same(parameter)) current = &result[index];
+    const auto found = layer_of.find(parameter.unsafeGetTensorImpl());
+    if (found == layer_of.end()) {
+      result[current].emplace_back(parameter);
+    } else if (layers[found->second].leading().is_same(parameter)) {
+      current = found->second;
     }
-    current->push_back(parameter);
   }
-  result.front().insert(result.front().end(), leading.begin(), leading.end());
   return result;
 }
 
 std::vector<LayerSpec> specs_of_calls(const std::vector<TrackedLayer>& layers, const CallLog& calls,
-                                      const std::vector<std::vector<at::Tensor>>& parameters,
+                                      const std::vector<std::vector<ParameterPart>>& parameters,
                                       const std::string& where) {
   std::vector<LayerSpec> specs;
   for (const std::size_t layer : calls.order()) {
     specs.push_back(spec_of_uses(layers[layer], calls.uses(layer), where));
-    for (const at::Tensor& parameter : parameters[layer]) {
+    for (const ParameterPart& parameter : parameters[layer]) {
       specs.back().gradients.push_back(parameter.numel());
     }
   }

@@ -32,13 +32,13 @@ class CallLog {
 
 // For each layer the parameters whose gradients its backward pass makes ready: its own, then those
 // of no layer that follow in the order of `parameters`; those before the first layer go to it.
-std::vector<std::vector<at::Tensor>> parameters_by_layer(const std::vector<TrackedLayer>& layers,
-                                                         const std::vector<at::Tensor>& parameters);
+std::vector<std::vector<ParameterPart>> parameters_by_layer(
+    const std::vector<TrackedLayer>& layers, const std::vector<at::Tensor>& parameters);
 
 // The table of the layers that were called, in the order of their calls. What a table cannot hold
 // is a ConfigError that begins with `where`.
 std::vector<LayerSpec> specs_of_calls(const std::vector<TrackedLayer>& layers, const CallLog& calls,
-                                      const std::vector<std::vector<at::Tensor>>& parameters,
+                                      const std::vector<std::vector<ParameterPart>>& parameters,
                                       const std::string& where);
 
 }  // namespace spdkfac::runtime

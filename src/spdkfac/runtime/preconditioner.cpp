@@ -40,7 +40,7 @@ Preconditioner::Preconditioner(std::vector<TrackedLayer> layers, std::vector<at:
                                const KfacOptions& options, std::shared_ptr<spdlog::logger> logger) {
   std::vector<at::Tensor> parameters;
   for (const TrackedLayer& layer : layers) {
-    for (const at::Tensor& own : own_parameters(layer)) parameters.push_back(own);
+    for (const ParameterPart& own : own_parameters(layer)) parameters.push_back(own.parameter);
   }
   parameters.insert(parameters.end(), others.begin(), others.end());
   impl_ = std::make_unique<Impl>(std::move(layers), std::move(parameters), Distribution{}, options,

@@ -23,7 +23,7 @@ class logger;
 
 namespace spdkfac {
 
-// Preconditions the gradients of a model's Conv2d and Linear layers with K-FAC. One line on an
+// Preconditions the gradients of a model's layers (runtime/kinds) with K-FAC. One line on an
 // unmodified model; then, in each iteration:
 //   loss.backward();  kfac.step(learning_rate);  optimizer.step();
 // The loss is a mean over the examples (KfacOptions::loss_reduction). Several backward passes

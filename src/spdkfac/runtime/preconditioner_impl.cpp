@@ -37,18 +37,6 @@ KfacOptions validated(const KfacOptions& options, int world) {
   return options;
 }
 
-// What is frozen has no gradient to precondition: a layer is left out, a bias is no part of A.
-std::vector<TrackedLayer> trained(std::vector<TrackedLayer> layers) {
-  std::erase_if(layers, [](const TrackedLayer& one) { return !one.weight.requires_grad(); });
-  if (layers.empty()) {
-    throw ConfigError("kfac: the model has no trainable Conv2d or Linear layer, which K-FAC needs");
-  }
-  for (TrackedLayer& layer : layers) {
-    if (layer.bias.defined() && !layer.bias.requires_grad()) layer.bias = at::Tensor();
-  }
-  return layers;
-}
-
 // One rank has nobody to average gradients with, and a plan that no times change.
 Distribution completed(Distribution distribution) {
   if (!distribution.communicator) distribution.communicator = make_local_communicator();
@@ -131,7 +119,7 @@ Preconditioner::Impl::Impl(std::vector<TrackedLayer> tracked, std::vector<at::Te
                            const Distribution& distribution, const KfacOptions& given,
                            std::shared_ptr<spdlog::logger> logger)
     : options(validated(given, ranks_of(distribution))),
-      layers(trained(std::move(tracked))),
+      layers(trained_layers(std::move(tracked))),
       distribution_(agreed(completed(distribution), options, layers, parameters)),
       second_order_(second_order(distribution_.plans)),
       parameters_(trainable(std::move(parameters))),
@@ -164,7 +152,7 @@ void Preconditioner::Impl::before_call() {
 bool Preconditioner::Impl::gradients_are_gone() const {
   if (zeroed_) return true;
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
-    if (came_[layer] && !layers[layer].weight.grad().defined()) return true;
+    if (came_[layer] && !layers[layer].has_gradient()) return true;
   }
   return false;
 }
@@ -199,19 +187,19 @@ void Preconditioner::Impl::on_gradient(std::size_t layer, const kfac::LayerUse& 
   executor_.on_gradient(layer, use, unscaled(gradient), pass);
 }
 
-void Preconditioner::Impl::hook_gradients(const std::vector<std::vector<at::Tensor>>& by_layer) {
+void Preconditioner::Impl::hook_gradients(const std::vector<std::vector<ParameterPart>>& by_layer) {
   std::vector<std::pair<std::size_t, std::size_t>> places;
   std::vector<at::Tensor> in_order;
   for (std::size_t layer = 0; layer < by_layer.size(); ++layer) {
     for (std::size_t i = 0; i < by_layer[layer].size(); ++i) {
       places.emplace_back(layer, i);
-      in_order.push_back(by_layer[layer][i]);
+      in_order.push_back(by_layer[layer][i].parameter);
     }
   }
   gradient_hooks_ =
       std::make_unique<runtime::GradientHooks>(in_order, [this, places](std::size_t index) {
         const auto [layer, gradient] = places[index];
-        if (gradient == 0) came_[layer] = true;  // the weight's
+        if (gradient == 0) came_[layer] = true;  // the leading one's
         executor_.gradient_finished(layer, gradient);
       });
 }
@@ -368,7 +356,7 @@ void Preconditioner::Impl::count_replayed_step(int variant) {
 std::vector<std::size_t> Preconditioner::Impl::unseen_layers() const {
   std::vector<std::size_t> unseen;
   for (std::size_t layer = 0; work().factors && layer < layers.size(); ++layer) {
-    if (!executor_.called(layer) && layers[layer].weight.grad().defined()) unseen.push_back(layer);
+    if (!executor_.called(layer) && layers[layer].has_gradient()) unseen.push_back(layer);
   }
   return unseen;
 }

@@ -77,7 +77,7 @@ class Preconditioner::Impl {
                    std::int64_t pass);
   bool gradients_are_gone() const;
   void forget_passes();
-  void hook_gradients(const std::vector<std::vector<at::Tensor>>& by_layer);
+  void hook_gradients(const std::vector<std::vector<ParameterPart>>& by_layer);
 
   const Distribution distribution_;
   const bool second_order_;

@@ -36,9 +36,9 @@ struct SourceText {
 std::string text_of(const std::vector<TrackedLayer>& layers) {
   std::string text;
   for (const TrackedLayer& layer : layers) {
-    text += fmt::format("{}{} [{}]{}{}", text.empty() ? "" : ", ", layer.name,
+    text += fmt::format("{}{} [{}]{}{}{}", text.empty() ? "" : ", ", layer.name,
                         fmt::join(layer.weight.sizes(), "x"), layer.bias.defined() ? " bias" : "",
-                        layer.partial ? " partial" : "");
+                        layer.frozen_weight ? " alone" : "", layer.partial ? " partial" : "");
   }
   return text;
 }

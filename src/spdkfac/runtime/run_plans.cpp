@@ -55,7 +55,7 @@ ModelSpec model_of(const std::string& name, const std::vector<TrackedLayer>& lay
   for (const at::Tensor& parameter : parameters) all += parameter.numel();
   if (model.parameters != all) {
     throw ConfigError(
-        fmt::format("kfac: only {} of {} Conv2d and Linear layers were called in the first step, "
+        fmt::format("kfac: only {} of {} covered layers were called in the first step, "
                     "not {}; on several ranks, call all of them, because all gradients are sent",
                     calls.order().size(), layers.size(), not_called(layers, calls)));
   }
@@ -90,7 +90,7 @@ std::vector<double> values_of(const std::vector<TrackedLayer>& layers, const Cal
          {report.place, report.examples, report.positions, report.groups}) {
       values.push_back(static_cast<double>(value));
     }
-    values.push_back(layers[layer].weight.grad().defined() ? 1 : 0);
+    values.push_back(layers[layer].has_gradient() ? 1 : 0);
   }
   return values;
 }
@@ -198,10 +198,10 @@ Plan plan_without_messages(const std::string& model, const std::vector<TrackedLa
     const std::int64_t groups = calls.uses(calls.order()[i]).front().groups();
     FactorPlacement a;
     a.layer = static_cast<int>(i);
-    a.dim = layer.weight[0].numel() + (layer.bias.defined() ? 1 : 0);
+    a.dim = layer.d_a(groups);
     FactorPlacement g = a;
     g.side = FactorSide::kG;
-    g.dim = layer.weight.size(0) / groups;
+    g.dim = layer.d_g(groups);
     plan.placements.push_back(a);
     plan.placements.push_back(g);
   }

@@ -16,7 +16,7 @@ namespace {
 
 constexpr FactorSide kSides[] = {FactorSide::kA, FactorSide::kG};
 
-bool has_gradient(const LayerState& state) { return state.layer().weight.grad().defined(); }
+bool has_gradient(const LayerState& state) { return state.layer().has_gradient(); }
 
 }  // namespace
 

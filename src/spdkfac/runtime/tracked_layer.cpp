@@ -5,24 +5,15 @@
 #include <set>
 
 #include <fmt/format.h>
-#include <torch/nn/modules/conv.h>
-#include <torch/nn/modules/linear.h>
+
+#include "spdkfac/base/error.h"
+#include "spdkfac/runtime/kinds/kind.h"
 
 namespace spdkfac {
 namespace {
 
-struct Parameters {
-  at::Tensor weight;
-  at::Tensor bias;
-  std::int64_t groups = 1;
-};
-
-Parameters covered_parameters(const torch::nn::Module& module) {
-  if (const auto* conv = module.as<torch::nn::Conv2dImpl>())
-    return {conv->weight, conv->bias, conv->options.groups()};
-  if (const auto* linear = module.as<torch::nn::LinearImpl>())
-    return {linear->weight, linear->bias};
-  return {};
+std::int64_t output_axis(const TrackedLayer& layer) {
+  return runtime::kind_of(layer.kind).layout == kfac::WeightLayout::kOutIn ? 0 : 1;
 }
 
 // The modules that hold the one of this name, and itself; the root has no name.
@@ -35,7 +26,54 @@ std::vector<const torch::nn::Module*> around(
   return found;
 }
 
+std::vector<at::Tensor> buffers_of(const std::vector<const torch::nn::Module*>& modules) {
+  std::vector<at::Tensor> all;
+  for (const torch::nn::Module* one : modules) {
+    for (at::Tensor& own : one->buffers(/*recurse=*/false)) all.push_back(std::move(own));
+  }
+  return all;
+}
+
+bool covers_all(const torch::nn::Module& module, const std::vector<TrackedLayer>& held) {
+  const std::vector<at::Tensor> own = module.parameters(/*recurse=*/false);
+  return other_parameters(own, held).empty();
+}
+
 }  // namespace
+
+at::Tensor ParameterPart::of(const at::Tensor& whole) const {
+  return range.all() ? whole : whole.narrow(axis, range.first, range.count);
+}
+
+at::Tensor ParameterPart::gradient() const {
+  const at::Tensor& whole = parameter.grad();
+  return whole.defined() ? of(whole) : at::Tensor();
+}
+
+ParameterPart TrackedLayer::weight_part() const { return {weight, outputs, output_axis(*this)}; }
+
+at::Tensor TrackedLayer::weight_gradient() const {
+  return frozen_weight ? at::Tensor() : weight_part().gradient();
+}
+
+at::Tensor TrackedLayer::bias_gradient() const {
+  return bias.defined() ? bias_part().gradient() : at::Tensor();
+}
+
+std::int64_t TrackedLayer::inputs_of(std::int64_t groups_of_call) const {
+  if (frozen_weight) return 0;
+  return weight.numel() / weight.size(0) / weight.size(1) *
+         (output_axis(*this) == 0 ? weight.size(1) : weight.size(0) / groups_of_call);
+}
+
+std::int64_t TrackedLayer::all_outputs() const {
+  if (!outputs.all()) return outputs.count;
+  return output_axis(*this) == 0 ? weight.size(0) : weight.size(1) * groups;
+}
+
+std::int64_t TrackedLayer::d_a(std::int64_t groups_of_call) const {
+  return inputs_of(groups_of_call) + (bias.defined() ? 1 : 0);
+}
 
 std::vector<TrackedLayer> tracked_layers(torch::nn::Module& model,
                                          std::vector<std::string>* uncovered) {
@@ -46,27 +84,19 @@ std::vector<TrackedLayer> tracked_layers(torch::nn::Module& model,
     if (!module.buffers(/*recurse=*/false).empty()) {
       with_buffers[&module == &model ? "" : name] = &module;
     }
-    const Parameters found = covered_parameters(module);
-    if (!found.weight.defined()) {
-      if (uncovered && !module.parameters(/*recurse=*/false).empty()) {
-        uncovered->push_back(fmt::format("{} ({})", name, module.name()));
-      }
-    } else if (seen.insert(found.weight.unsafeGetTensorImpl()).second) {
-      layers.push_back({.name = name,
-                        .weight = found.weight,
-                        .bias = found.bias,
-                        .groups = found.groups,
-                        .training = [&module] { return module.is_training(); },
-                        .buffers =
-                            [modules = around(name, with_buffers)] {
-                              std::vector<at::Tensor> all;
-                              for (const torch::nn::Module* one : modules) {
-                                for (at::Tensor& own : one->buffers(/*recurse=*/false)) {
-                                  all.push_back(std::move(own));
-                                }
-                              }
-                              return all;
-                            }});
+    std::vector<TrackedLayer> held = runtime::layers_of(module);
+    if (uncovered && !covers_all(module, held)) {
+      uncovered->push_back(fmt::format("{} ({})", name, module.name()));
+    }
+    std::erase_if(held, [&](const TrackedLayer& one) {
+      return seen.contains(one.weight.unsafeGetTensorImpl());
+    });
+    for (TrackedLayer& layer : held) {
+      seen.insert(layer.weight.unsafeGetTensorImpl());
+      layer.name = layer.name.empty() ? name : fmt::format("{}.{}", name, layer.name);
+      layer.training = [&module] { return module.is_training(); };
+      layer.buffers = [modules = around(name, with_buffers)] { return buffers_of(modules); };
+      layers.push_back(std::move(layer));
     }
   };
   // The root is visited apart: named_modules() would take shared ownership of it, which a module on
@@ -78,16 +108,35 @@ std::vector<TrackedLayer> tracked_layers(torch::nn::Module& model,
   return layers;
 }
 
-std::vector<at::Tensor> own_parameters(const TrackedLayer& layer) {
-  if (!layer.bias.defined()) return {layer.weight};
-  return {layer.weight, layer.bias};
+std::vector<TrackedLayer> trained_layers(std::vector<TrackedLayer> layers) {
+  for (TrackedLayer& layer : layers) {
+    if (layer.bias.defined() && !layer.bias.requires_grad()) layer.bias = at::Tensor();
+    layer.frozen_weight = !layer.weight.requires_grad();
+  }
+  std::erase_if(layers,
+                [](const TrackedLayer& one) { return one.frozen_weight && !one.bias.defined(); });
+  if (layers.empty()) {
+    throw ConfigError(
+        "kfac: the model has no trainable layer that K-FAC covers, such as Linear or Conv2d; pass "
+        "a model with one, or train without K-FAC");
+  }
+  return layers;
+}
+
+std::vector<ParameterPart> own_parameters(const TrackedLayer& layer) {
+  std::vector<ParameterPart> own;
+  if (!layer.frozen_weight) own.push_back(layer.weight_part());
+  if (layer.bias.defined()) own.push_back(layer.bias_part());
+  return own;
 }
 
 std::vector<at::Tensor> other_parameters(const std::vector<at::Tensor>& parameters,
                                          const std::vector<TrackedLayer>& layers) {
   std::set<const void*> covered;
   for (const TrackedLayer& layer : layers) {
-    for (const at::Tensor& own : own_parameters(layer)) covered.insert(own.unsafeGetTensorImpl());
+    for (const ParameterPart& own : own_parameters(layer)) {
+      covered.insert(own.parameter.unsafeGetTensorImpl());
+    }
   }
   std::vector<at::Tensor> others;
   for (const at::Tensor& parameter : parameters) {

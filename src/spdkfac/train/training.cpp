@@ -90,7 +90,7 @@ std::int64_t Training::covered_parameters() const {
   std::int64_t count = 0;
   if (!kfac) return 0;
   for (const TrackedLayer& layer : kfac->layers()) {
-    count += layer.weight.numel() + (layer.bias.defined() ? layer.bias.numel() : 0);
+    for (const ParameterPart& own : own_parameters(layer)) count += own.numel();
   }
   return count;
 }
