@@ -8,7 +8,7 @@ src/spdkfac/runtime/kinds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -46,20 +46,20 @@ CONVOLUTIONS: dict[type[nn.Module], str] = {
 }
 
 
-def linear(module: nn.Module, own: dict[str, torch.Tensor]) -> list[HeldLayer]:
+def linear(module: nn.Module, own: Mapping[str, torch.Tensor]) -> list[HeldLayer]:
     if not isinstance(module, nn.Linear) or "weight" not in own:
         return []
     return [HeldLayer("linear", own["weight"], own.get("bias"))]
 
 
-def convolution(module: nn.Module, own: dict[str, torch.Tensor]) -> list[HeldLayer]:
+def convolution(module: nn.Module, own: Mapping[str, torch.Tensor]) -> list[HeldLayer]:
     kind = next((name for kind, name in CONVOLUTIONS.items() if isinstance(module, kind)), None)
     if kind is None or "weight" not in own:
         return []
     return [HeldLayer(kind, own["weight"], own.get("bias"), groups=int(getattr(module, "groups")))]
 
 
-def linear_in_out(module: nn.Module, own: dict[str, torch.Tensor]) -> list[HeldLayer]:
+def linear_in_out(module: nn.Module, own: Mapping[str, torch.Tensor]) -> list[HeldLayer]:
     """transformers' Conv1D, known by its name and its number of outputs: input·weight + bias."""
     outputs = getattr(module, "nf", None)
     if (not any(each.__name__ == "Conv1D" for each in type(module).__mro__)
@@ -68,7 +68,7 @@ def linear_in_out(module: nn.Module, own: dict[str, torch.Tensor]) -> list[HeldL
     return [HeldLayer("linear_in_out", own["weight"], own.get("bias"))]
 
 
-def attention(module: nn.Module, own: dict[str, torch.Tensor]) -> list[HeldLayer]:
+def attention(module: nn.Module, own: Mapping[str, torch.Tensor]) -> list[HeldLayer]:
     """The projections of queries, keys and values; that of the output is a Linear module."""
     if not isinstance(module, nn.MultiheadAttention):
         return []
@@ -85,7 +85,7 @@ def attention(module: nn.Module, own: dict[str, torch.Tensor]) -> list[HeldLayer
     return layers
 
 
-KINDS: list[Callable[[nn.Module, dict[str, torch.Tensor]], list[HeldLayer]]] = [
+KINDS: list[Callable[[nn.Module, Mapping[str, torch.Tensor]], list[HeldLayer]]] = [
     linear, convolution, linear_in_out, attention,
 ]
 

@@ -144,8 +144,9 @@ MODEL_CASES = [
          f'layers[1]: unknown field "coffee"; {LAYER_FIELDS}'),
     Case("layer with a misspelt field", put("layers", 1, "gradient", []),
          'layers[1]: unknown field "gradient"; did you mean "gradients"?'),
-    Case("layer of another kind", put("layers", 0, "kind", "conv3d"),
-         'layers[0].kind: expected one of "conv2d", "linear" (got "conv3d")'),
+    Case("layer of another kind", put("layers", 0, "kind", "conv4d"),
+         'layers[0].kind: expected one of "conv2d", "linear", "conv1d", "conv3d", "conv_transpose1d", '
+         '"conv_transpose2d", "conv_transpose3d", "linear_in_out" (got "conv4d")'),
     Case("d_a negative", put("layers", 0, "d_a", -4), f"layers[0].d_a: expected {RANGE} (got -4)"),
     Case("d_a too large", put("layers", 0, "d_a", 1_000_001),
          f"layers[0].d_a: expected {RANGE} (got 1000001)"),
