@@ -73,9 +73,21 @@ at::Tensor linear(const at::Tensor& input, const at::Tensor& weight,
   return output;
 }
 
+// transformers' Conv1D makes one matrix of its input; the tensor that it was given says how many
+// examples there are.
+at::Tensor before_flattening(const at::Tensor& rows) {
+  if (rows.dim() != 2 || !rows.is_view()) return rows;
+  const at::Tensor base(rows._base());
+  const bool flattened = base.dim() > 2 && base.size(-1) == rows.size(1) &&
+                         base.numel() == rows.numel() && base.is_contiguous() &&
+                         rows.is_contiguous();
+  return flattened ? base : rows;
+}
+
 void observe_factor(const at::Tensor& input, const at::Tensor& factor, const at::Tensor& output) {
   if (factor.dim() == 2 && is_watched(factor)) {
-    observe_product(input, factor, factor.detach().t(), output, /*of_others=*/factor.is_view());
+    observe_product(before_flattening(input), factor, factor.detach().t(), output,
+                    /*of_others=*/factor.is_view());
   }
 }
 
