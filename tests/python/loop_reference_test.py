@@ -20,8 +20,10 @@ import spdkfac
 pytestmark = pytest.mark.skipif(DEVICE == "cuda", reason="double precision on the CPU")
 TOLERANCE, DAMPING = 1e-9, 0.03
 CASES = [*linear_cases(), *convolution_cases(), *other_cases()]
-SPLIT = ("mlp", "linear without bias", "transformer block", "cnn", "conv2d with stride", "grouped",
-         "self-attention", "embedding", "conv1d", "transposed 2d")
+
+
+def named(*names: str) -> list[Case]:
+    return [case for case in CASES if case.name in names]
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +96,9 @@ def split(factor: torch.Tensor, how: str, most: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("mode", ["pi", "plain", "relative"])
 @pytest.mark.parametrize("how", ["diagonal", "blocks"])
-@pytest.mark.parametrize("case", [case for case in CASES if case.name in SPLIT], ids=str)
+@pytest.mark.parametrize("case", named("mlp", "linear without bias", "transformer block", "cnn",
+                                      "conv2d with stride", "grouped", "self-attention", "embedding", "conv1d",
+                                      "transposed 2d"), ids=str)
 def test_large_factors(case: Case, how: str, mode: str, errors: dict[str, float]) -> None:
     if "max_dimension" not in inspect.signature(spdkfac.SPDKFACOptimizer).parameters:
         assert "large factors" in NOT_COVERED
@@ -116,7 +120,7 @@ def test_large_factors(case: Case, how: str, mode: str, errors: dict[str, float]
     assert not wrong, f"{case.name}, {how}: {wrong}"
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.name in ("mlp", "linear on tokens")], ids=str)
+@pytest.mark.parametrize("case", named("mlp", "linear on tokens"), ids=str)
 def test_bias_alone(case: Case) -> None:
     """Of a layer whose weight is frozen A is the number of its positions."""
     model = case.make()
@@ -132,7 +136,7 @@ def test_bias_alone(case: Case) -> None:
 
 
 @pytest.mark.parametrize("convention", ["paper", "kfac-pytorch"])
-@pytest.mark.parametrize("case", [case for case in CASES if case.name in ("cnn", "transformer block")], ids=str)
+@pytest.mark.parametrize("case", named("cnn", "transformer block"), ids=str)
 def test_conventions(case: Case, convention: str) -> None:
     """The table of docs/numerics.md: powers of N and S beside those of kfc."""
     model = case.make()
@@ -152,8 +156,7 @@ def test_conventions(case: Case, convention: str) -> None:
         assert relative(part.matrix(seen.updates), expected) < TOLERANCE, part.linear
 
 
-@pytest.mark.parametrize("case", [case for case in linear_cases() if case.name.startswith(("linear, ", "mlp"))],
-                         ids=str)
+@pytest.mark.parametrize("case", named("linear", "linear, square loss", "linear, sum", "mlp"), ids=str)
 def test_one_example_is_the_exact_fisher(case: Case) -> None:
     """With one example and one position A⊗G is the layer's exact block, so no convention is left."""
     model = case.make()
@@ -167,7 +170,7 @@ def test_one_example_is_the_exact_fisher(case: Case) -> None:
 
 def test_sampled_rows() -> None:
     """With factor_rows, A and G are those of every k-th row, times k, from one first row for both."""
-    case = next(case for case in CASES if case.name == "linear on tokens")
+    (case,) = named("linear on tokens")
     model = case.make()
     seen = observe(case, model, damping=DAMPING, damping_mode="pi", factor_rows=6)
     inputs, targets = case.data()

@@ -194,8 +194,8 @@ def cnn() -> nn.Module:
 
 def cnn_with_norms() -> nn.Module:
     return nn.Sequential(nn.Conv2d(2, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(inplace=True),
-                         nn.Conv2d(4, 6, 3, stride=2), nn.GroupNorm(2, 6), nn.ReLU(inplace=True), nn.Flatten(),
-                         nn.Linear(6 * 2 * 2, 5), nn.LayerNorm(5), nn.Linear(5, CLASSES))
+                         nn.Conv2d(4, 6, 3, stride=2), nn.GroupNorm(2, 6), nn.ReLU(inplace=True),
+                         nn.Flatten(), nn.Linear(6 * 2 * 2, 5), nn.LayerNorm(5), nn.Linear(5, CLASSES))
 
 
 class Recurrent(nn.Module):
@@ -311,7 +311,8 @@ def other_cases() -> list[Case]:
         Case("fused projection", "fused projections",
              lambda: FusedAttention(Fused(FEATURES, 3 * FEATURES)), text, options={"split": {"qkv": 3}}),
         Case("fused projection of Conv1D", "fused projections",
-             lambda: FusedAttention(FusedConv1D(3 * FEATURES, FEATURES)), text, options={"split": {"qkv": 3}}),
+             lambda: FusedAttention(FusedConv1D(3 * FEATURES, FEATURES)), text,
+             options={"split": {"qkv": 3}}),
         Case("embedding", "Embedding", tokens(lambda: nn.Embedding(WORDS, 7), 7), (TOKENS,), words=True),
         Case("embedding, one word each", "Embedding",
              lambda: nn.Sequential(nn.Embedding(WORDS, 7), nn.Tanh(), nn.Linear(7, CLASSES)), (), words=True),
@@ -355,6 +356,19 @@ def square(triangle: torch.Tensor) -> torch.Tensor:
     matrix = torch.zeros(size, size, dtype=triangle.dtype)
     matrix[tuple(torch.triu_indices(size, size))] = triangle
     return matrix + matrix.T - matrix.diag().diag()
+
+
+def average(part: Part, parts: list[Part], seen: Observed, side: str) -> torch.Tensor:
+    """A or G of a part, from the state of its weight: a matrix for each group or each element of a diagonal,
+    or under the names of the layers that share the weight."""
+    pairs = [other for other in parts if other.parameters[0] == part.parameters[0]]
+    index, state, key = pairs.index(part), seen.state[part.parameters[0]], f"kfac_{side}_average"
+    if key in state:
+        matrices = state[key].chunk(len(pairs))[index]
+    else:
+        attention = part.kind == "MultiheadAttention"
+        matrices = state[f"{key}@{part.name}" + (f".{'qkv'[index]}_proj" if attention else f"[{index}]")]
+    return matrices.reshape(-1).diag() if len(matrices) > 1 else square(matrices[0])
 
 
 def relative(value: torch.Tensor, reference: torch.Tensor) -> float:

@@ -18,8 +18,9 @@ from curvlinops import KFACInverseLinearOperator, KFACLinearOperator
 from devices import DEVICE
 from loop_reference import Factors, Part, damped, preconditioned, twin_of
 from nets import kfac_over_sgd
-from referee_cases import (EXAMPLES, IMAGE, TOKENS, Case, cnn_with_norms, convolution, convolution_cases,
-                           expect_covered, largest_errors, linear_cases, observe, other_cases, relative, square)
+from referee_cases import (EXAMPLES, IMAGE, TOKENS, Case, average, cnn_with_norms, convolution,
+                           convolution_cases, expect_covered, largest_errors, linear_cases, observe,
+                           other_cases, relative, square)
 from torch import nn
 
 pytestmark = pytest.mark.skipif(DEVICE == "cuda", reason="double precision on the CPU")
@@ -109,7 +110,7 @@ def positions(case: Case, model: nn.Module, layers: dict[str, Part],
 
 def compare(case: Case, referee: Referee, parts: list[Part], model: nn.Module, errors: dict[str, float],
             how: str = "") -> None:
-    """Factors, where a weight has one pair of them, and updates with both kinds of damping."""
+    """Factors, and updates with both kinds of damping."""
     found: dict[str, float] = {}
     for mode in ("pi", "plain"):
         seen = observe(case, model, damping=DAMPING, damping_mode=mode)
@@ -118,13 +119,8 @@ def compare(case: Case, referee: Referee, parts: list[Part], model: nn.Module, e
             update = part.matrix(seen.updates)
             found[f"update, {mode}: {part.linear}"] = relative(
                 update, referee.preconditioned(layer, seen.gradients, mode))
-            pairs = [other for other in parts if other.parameters[0] == part.parameters[0]]
-            state = seen.state[part.parameters[0]]
-            if "kfac_a_average" in state and state["kfac_a_average"].ndim == 2:
-                group = pairs.index(part)
-                for what, factor in zip("ag", referee.factors(layer), strict=True):
-                    ours = square(state[f"kfac_{what}_average"][group])
-                    found[f"{what.upper()}: {part.linear}"] = relative(ours, factor)
+            for side, factor in zip("ag", referee.factors(layer), strict=True):
+                found[f"{side.upper()}: {part.linear}"] = relative(average(part, parts, seen, side), factor)
     for what, error in found.items():
         key = f"{case.kind}{how}: {'update' if what.startswith('update') else 'factors'}"
         errors[key] = max(errors[key], error)
@@ -142,8 +138,8 @@ def test_what_curvlinops_knows(case: Case, errors: dict[str, float]) -> None:
 @pytest.mark.parametrize("stride", [1, 2])
 def test_patches_in_pieces(stride: int, errors: dict[str, float]) -> None:
     """Patches of 8 MB, made in pieces of 1 MiB, or products without patches."""
-    case = Case("pieces", "Conv2d", convolution(lambda: nn.Conv2d(8, 5, 5, stride, padding=2), 5), (8, 32, 32),
-                options={"patch_memory": 1 << 20})
+    case = Case("pieces", "Conv2d", convolution(lambda: nn.Conv2d(8, 5, 5, stride, padding=2), 5),
+                (8, 32, 32), options={"patch_memory": 1 << 20})
     model = case.make()
     parts = by_name(model)
     compare(case, Referee(case, model, parts), list(parts.values()), model, errors)
@@ -195,7 +191,8 @@ def test_averages_over_steps(case: Case) -> None:
         optimizer.step()
         updates = {name: (before[name] - p.detach()) / 0.1 for name, p in model.named_parameters()}
         for layer, part in referee.layers.items():
-            expected = preconditioned(damped(Factors(*averages[layer]), "pi", DAMPING), part.matrix(gradients))
+            reference = damped(Factors(*averages[layer]), "pi", DAMPING)
+            expected = preconditioned(reference, part.matrix(gradients))
             assert relative(part.matrix(updates), expected) < TOLERANCE, f"{layer} in step {step}"
 
 
