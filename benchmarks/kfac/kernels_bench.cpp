@@ -179,7 +179,7 @@ void inverses(benchmark::State& state) {
   const at::Tensor rows = at::randn({count, dim, dim / 2 + 1}, kFloats);
   const at::Tensor factor =
       at::bmm(rows, rows.mT()) / static_cast<double>(dim) + at::eye(dim, kFloats);
-  kfac::Inverse inverse(count, dim, kFloats);
+  kfac::Inverse inverse({dim, count}, kFloats);
   kfac::InverseBatch batch({{factor, &inverse}}, Precision::kTf32);
   const at::Tensor damping = at::zeros({count}, kFloats);
   const auto size = static_cast<double>(dim);

@@ -22,6 +22,12 @@ class Layer:
     @property
     def d_g(self) -> int: ...
     @property
+    def groups(self) -> int: ...
+    @property
+    def blocks_a(self) -> int: ...
+    @property
+    def blocks_g(self) -> int: ...
+    @property
     def bias(self) -> bool: ...
     @property
     def positions(self) -> int: ...
@@ -134,6 +140,9 @@ class KfacOptions:
     growing_intervals: bool
     factor_rows: int
     precision: str
+    max_dimension: int
+    large_factors: str
+    memory_limit: int | None
     patch_memory: int
     trace: bool
     def __init__(self) -> None: ...
@@ -221,5 +230,6 @@ def describe(
     forward: Callable[[], object],
     batch: int,
     input: list[int],
+    options: KfacOptions,
     /,
 ) -> Model: ...

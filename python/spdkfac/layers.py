@@ -111,16 +111,16 @@ def _compiled(what: str, count: int = 1) -> ConfigError:
 
 
 def covered_layers(model: nn.Module, *, skip_layers: Iterable[str] = (),
-                   partial_layers: Iterable[str] = (), grouped: bool = True,
+                   partial_layers: Iterable[str] = (),
                    split: Mapping[str, int] | None = None) -> CoveredLayers:
     """The layers of a model that K-FAC covers (spdkfac.kinds), in the order of its modules.
 
     Left out are layers without a trained parameter, those whose weight is computed
-    (parametrizations), those that `skip_layers` matches (regular expressions, searched in names), with
-    `grouped=False` grouped convolutions, and weights that layers of several kinds share. A weight
-    shared by several layers of one kind is one layer that is called several times. Layers that
-    `partial_layers` matches see only some of the examples. `split`: a name or pattern and the number of
-    equal parts of the outputs that become layers of their own.
+    (parametrizations), those that `skip_layers` matches (regular expressions, searched in names), and
+    weights that layers of several kinds share. A weight shared by several layers of one kind is one
+    layer that is called several times. Layers that `partial_layers` matches see only some of the
+    examples. `split`: a name or pattern and the number of equal parts of the outputs that become
+    layers of their own.
     """
     model = unwrapped(model)
     if isinstance(model, torch.jit.ScriptModule):
@@ -136,7 +136,7 @@ def covered_layers(model: nn.Module, *, skip_layers: Iterable[str] = (),
         fresh = [held for held in layers_in(module) if id(held.weight) not in seen]
         for held in fresh:
             name = ".".join(part for part in (prefix, held.name) if part)
-            if (not grouped and held.groups > 1) or any(one.search(name) for one in skipped):
+            if any(one.search(name) for one in skipped):
                 continue
             layer = _covered(name, held, users[id(held.weight)])
             if layer is None:
@@ -203,7 +203,7 @@ def _uncovered(model: nn.Module, tracked: list[CoveredLayer]) -> dict[str, list[
     for name, module in model.named_modules():
         own = [p for p in module.parameters(recurse=False) if p.requires_grad and id(p) not in covered]
         if own:
-            result[_kind(module)].append(name or "(the model itself)")
+            result[type(module).__name__].append(name or "(the model itself)")
     return dict(result)
 
 
@@ -225,9 +225,3 @@ def _users(model: nn.Module) -> dict[int, list[HeldLayer | None]]:
             if parameter is not None and id(parameter) not in known:
                 users[id(parameter)].append(None)
     return users
-
-
-def _kind(module: nn.Module) -> str:
-    kind = type(module).__name__
-    several = isinstance(getattr(module, "groups", 1), int) and getattr(module, "groups", 1) > 1
-    return f"{kind} of several groups" if several else kind

@@ -65,6 +65,9 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         couple_momentum: bool = False,
         rescale_weights: bool | Iterable[str] = False,
         precision: Literal["tf32", "fp32", "bf16"] = "tf32",
+        max_dimension: int = 8192,
+        large_factors: Literal["diagonal", "blocks"] = "diagonal",
+        memory_limit: int | None = None,
         patch_memory: int = 256 << 20,
         trace: bool = False,
         skip_layers: Iterable[str] = (),
@@ -92,7 +95,8 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
             "identity_start": identity_start, "convention": convention,
             "loss_reduction": loss_reduction, "graft": graft, "kl_clip": kl_clip, "interval": interval,
             "factor_interval": factor_interval, "inverse_interval": inverse_interval, "factor_rows": factor_rows,
-            "precision": precision, "patch_memory": patch_memory, "trace": trace,
+            "precision": precision, "max_dimension": max_dimension, "large_factors": large_factors,
+            "memory_limit": memory_limit, "patch_memory": patch_memory, "trace": trace,
         })
         options.set_examples(examples)
         options.validate()
@@ -100,8 +104,7 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         choice = _plan_options(algorithm, variant, followed, cluster)
         group = own_group(process_group, timeout)
         self.layers: CoveredLayers = covered_layers(model, skip_layers=skip_layers,
-                                                    partial_layers=partial_layers,
-                                                    grouped=group is None, split=split)
+                                                    partial_layers=partial_layers, split=split)
         if not self.layers.tracked:
             raise ConfigError("kfac: the model has no trainable layer that K-FAC covers, such as Linear or "
                               f"Conv2d, with a weight of its own (it has {self.layers.uncovered_text() or 'nothing to train'})")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import nn
@@ -301,14 +301,18 @@ def as_plan(given: Plan | str | Path) -> Plan:
 
 
 def describe(model: nn.Module, input: torch.Tensor | Sequence[int], *, name: str | None = None,
-             batch: int | None = None) -> Model:
+             batch: int | None = None, max_dimension: int = 8192,
+             large_factors: Literal["diagonal", "blocks"] = "diagonal") -> Model:
     """The layer table of a model, for `plan` and `simulate`: runs it once and watches.
 
-    `input` is a batch of examples, or the shape of one example without the batch. Grouped
-    convolutions, which tables cannot hold, count with the layer before them.
+    `input` is a batch of examples, or the shape of one example without the batch. `max_dimension`
+    and `large_factors` are those of the optimizer.
     """
     module = unwrapped(model)
-    layers = covered_layers(module, grouped=False)
+    layers = covered_layers(module)
+    options = _core.KfacOptions()
+    options.max_dimension, options.large_factors = max_dimension, large_factors
+    options.validate()
     if not isinstance(input, torch.Tensor):
         weight = next(module.parameters())
         input = torch.zeros(2, *input, device=weight.device, dtype=weight.dtype)
@@ -320,7 +324,7 @@ def describe(model: nn.Module, input: torch.Tensor | Sequence[int], *, name: str
         with torch.random.fork_rng(devices=[]):
             core = _core.describe(name or type(module).__name__, layers.tracked,
                                   list(module.parameters()), lambda: module(examples),
-                                  batch or examples.shape[0], list(examples.shape[1:]))
+                                  batch or examples.shape[0], list(examples.shape[1:]), options)
     finally:
         for each, training in modes.items():
             each.training = training

@@ -50,6 +50,9 @@ void bind_models(py::module_& module) {
                              })
       .def_readonly("d_a", &LayerSpec::d_a)
       .def_readonly("d_g", &LayerSpec::d_g)
+      .def_readonly("groups", &LayerSpec::groups)
+      .def_readonly("blocks_a", &LayerSpec::blocks_a)
+      .def_readonly("blocks_g", &LayerSpec::blocks_g)
       .def_readonly("bias", &LayerSpec::bias)
       .def_readonly("positions", &LayerSpec::positions)
       .def_property_readonly("parameters", &LayerSpec::gradient_elements);

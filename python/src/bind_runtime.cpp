@@ -163,6 +163,25 @@ void bind_options(py::module_& module) {
           [](KfacOptions& options, const std::string& word) {
             options.precision = choice<Precision>("precision", precision_names(), word);
           })
+      .def_readwrite("max_dimension", &KfacOptions::max_dimension)
+      .def_property(
+          "large_factors",
+          [](const KfacOptions& options) {
+            return name_of(large_factors_names(), options.large_factors);
+          },
+          [](KfacOptions& options, const std::string& word) {
+            options.large_factors =
+                choice<LargeFactors>("large_factors", large_factors_names(), word);
+          })
+      .def_property(
+          "memory_limit",
+          [](const KfacOptions& options) {
+            return options.memory_limit ? std::optional(options.memory_limit->value())
+                                        : std::nullopt;
+          },
+          [](KfacOptions& options, std::optional<std::int64_t> bytes) {
+            options.memory_limit = bytes ? std::optional(Bytes(*bytes)) : std::nullopt;
+          })
       .def_property(
           "patch_memory", [](const KfacOptions& options) { return options.patch_memory.value(); },
           [](KfacOptions& options, std::int64_t bytes) { options.patch_memory = Bytes(bytes); })
@@ -355,9 +374,11 @@ void bind_runtime(py::module_& module) {
   });
   module.def("describe", [](const std::string& name, const LayerList& layers,
                             const std::vector<at::Tensor>& parameters, const py::function& forward,
-                            std::int64_t batch, const std::vector<std::int64_t>& input) {
+                            std::int64_t batch, const std::vector<std::int64_t>& input,
+                            const KfacOptions& options) {
     return describe(
-        name, layers_of(layers), parameters, [&] { forward(); }, batch, input);
+        name, layers_of(layers), parameters, [&] { forward(); }, batch, input,
+        options.factor_limit());
   });
 }
 

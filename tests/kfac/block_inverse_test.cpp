@@ -109,7 +109,7 @@ TEST_F(BatchOnGpu, EqualsInversesInDoublePrecisionAlsoWhenReplayed) {
     const std::vector<at::Tensor> factors = factors_of(type);
     std::vector<kfac::Inverse> inverses;
     for (const at::Tensor& factor : factors) {
-      inverses.emplace_back(factor.size(0), factor.size(1), test_options(type));
+      inverses.emplace_back(FactorShape{factor.size(1), factor.size(0)}, test_options(type));
     }
     std::vector<kfac::InverseBatch::Task> tasks;
     std::int64_t groups = 0;
@@ -146,7 +146,7 @@ TEST_F(BatchOnGpu, IsAsExactAsFp32WithSplitProducts) {
   std::vector<at::Tensor> factors;
   for (const double size : sizes) factors.push_back(matrix * size);
   const at::Tensor factor = at::stack(factors).to(at::kFloat);
-  kfac::Inverse inverse(3, dim, test_options(at::kFloat));
+  kfac::Inverse inverse({dim, 3}, test_options(at::kFloat));
   kfac::InverseBatch batch({{factor, &inverse}}, Precision::kTf32);
   for (int round = 0; round < 3; ++round) {  // as it is, recorded, replayed
     inverse.value.zero_();
@@ -171,10 +171,10 @@ TEST_F(BatchOnGpu, RaisesPivotsLikeTheCpu) {
   bad[129][129] = -1;
   const at::Tensor good = with_condition(2, dim, 10);
   const at::Tensor factors = at::stack({bad, good});
-  kfac::Inverse inverse(2, dim, test_options(at::kDouble));
+  kfac::Inverse inverse({dim, 2}, test_options(at::kDouble));
   kfac::InverseBatch batch({{to_device(factors, at::kDouble), &inverse}}, Precision::kFp32);
   batch.refresh(at::full({2}, 0.5, test_options(at::kDouble)));
-  kfac::Inverse expected(2, dim, at::TensorOptions(at::kDouble));
+  kfac::Inverse expected({dim, 2}, at::TensorOptions(at::kDouble));
   kfac::refresh_inverse(factors, at::full({2}, 0.5, at::kDouble), expected);
   EXPECT_TRUE(near_within(inverse.value, expected.value, 1e-10));
   EXPECT_TRUE(at::equal(to_host(inverse.failures), at::tensor({1., 0.}, at::kDouble)));
@@ -182,7 +182,7 @@ TEST_F(BatchOnGpu, RaisesPivotsLikeTheCpu) {
 }
 
 TEST_F(BatchOnGpu, AZeroFactorHasNoInverse) {
-  kfac::Inverse inverse(1, 70, test_options(at::kFloat));
+  kfac::Inverse inverse({70, 1}, test_options(at::kFloat));
   kfac::InverseBatch batch({{at::zeros({1, 70, 70}, test_options(at::kFloat)), &inverse}},
                            Precision::kTf32);
   batch.refresh(at::full({1}, 0.5, test_options(at::kFloat)));
@@ -196,7 +196,7 @@ TEST_F(BatchOnGpu, ANanAnywhereIsAFailure) {
   for (const auto& [row, column] : {std::pair{0, 0}, {3, 150}, {199, 199}, {0, 199}, {130, 140}}) {
     at::Tensor matrix = with_condition(1, dim, 10);
     matrix[row][column] = std::numeric_limits<double>::quiet_NaN();
-    kfac::Inverse inverse(1, dim, test_options(at::kFloat));
+    kfac::Inverse inverse({dim, 1}, test_options(at::kFloat));
     kfac::InverseBatch batch({{to_device(matrix.unsqueeze(0), at::kFloat), &inverse}},
                              Precision::kFp32);
     batch.refresh(at::full({1}, 0.1, test_options(at::kFloat)));

@@ -52,7 +52,7 @@ void expect_damped_more(const at::Tensor& inverse, const at::Tensor& factor, dou
 }
 
 TEST(InverseFailure, AnIndefiniteFactorIsDampedMoreAtOnce) {
-  kfac::Inverse inverse(1, kDim, test_options(at::kDouble));
+  kfac::Inverse inverse({kDim, 1}, test_options(at::kDouble));
   kfac::refresh_inverse(indefinite_factor(), one_damping(kDamping), inverse);
   EXPECT_FALSE(inverse.kept.item<bool>());
   EXPECT_EQ(inverse.failures.item<int>(), 1);
@@ -65,7 +65,7 @@ TEST(InverseFailure, ALargeIndefiniteFactorIsDampedMoreAtOnce) {
   at::Tensor matrix = with_condition(3, dim, 10);
   matrix[200][200] = -1;
   const at::Tensor factor = to_device(matrix.unsqueeze(0), at::kDouble);
-  kfac::Inverse inverse(1, dim, test_options(at::kDouble));
+  kfac::Inverse inverse({dim, 1}, test_options(at::kDouble));
   kfac::refresh_inverse(factor, one_damping(kDamping), inverse);
   EXPECT_EQ(inverse.failures.item<int>(), 1);
   expect_damped_more(inverse.value[0], factor[0], kDamping);
@@ -74,7 +74,7 @@ TEST(InverseFailure, ALargeIndefiniteFactorIsDampedMoreAtOnce) {
 TEST(InverseFailure, RankOneWithoutDampingIsInverted) {
   // All ones: without damping the second pivot is exactly 1 − 1.
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
-    kfac::Inverse inverse(1, kDim, test_options(type));
+    kfac::Inverse inverse({kDim, 1}, test_options(type));
     kfac::refresh_inverse(at::ones({1, kDim, kDim}, test_options(type)), one_damping(0, type),
                           inverse);
     EXPECT_FALSE(inverse.kept.item<bool>());
@@ -94,7 +94,7 @@ at::Tensor few_rows() {
 TEST(InverseFailure, FewRowsWithHardlyAnyDampingAreInvertedAtOnce) {
   const at::Tensor rows = few_rows();
   const at::Tensor factor = to_device(rows.t().mm(rows).div(8).unsqueeze(0), at::kFloat);
-  kfac::Inverse inverse(1, 769, test_options(at::kFloat));
+  kfac::Inverse inverse({769, 1}, test_options(at::kFloat));
   kfac::refresh_inverse(factor, one_damping(1e-3, at::kFloat), inverse);  // of a trace of 3e5
   EXPECT_EQ(inverse.failures.item<int>(), 0);
   EXPECT_FALSE(inverse.kept.item<bool>());
@@ -110,7 +110,7 @@ TEST(InverseFailure, AMixtureOfRoundingsIsInvertedInTheSameRefresh) {
   factor.select(1, 768).copy_(rows.sum(0).div(8));
   factor.select(0, 768).copy_(rows.sum(0).div(8));
   ASSERT_LT(at::linalg_eigvalsh(factor.to(at::kDouble)).min().item<double>(), -1e-3);
-  kfac::Inverse inverse(1, 769, test_options(at::kFloat));
+  kfac::Inverse inverse({769, 1}, test_options(at::kFloat));
   kfac::refresh_inverse(to_device(factor.unsqueeze(0), at::kFloat), one_damping(1e-6, at::kFloat),
                         inverse);
   EXPECT_FALSE(inverse.kept.item<bool>());
@@ -119,7 +119,7 @@ TEST(InverseFailure, AMixtureOfRoundingsIsInvertedInTheSameRefresh) {
 }
 
 TEST(InverseFailure, BeforeTheFirstSuccessThereIsNoInverse) {
-  kfac::Inverse inverse(2, kDim, test_options(at::kDouble));
+  kfac::Inverse inverse({kDim, 2}, test_options(at::kDouble));
   EXPECT_FALSE(kfac::is_usable(inverse.value).item<bool>());
   const at::Tensor bad = at::cat({good_factor(), good_factor() * kNan});
   const at::Tensor damping = at::full({2}, kDamping, test_options(at::kDouble));
@@ -130,7 +130,7 @@ TEST(InverseFailure, BeforeTheFirstSuccessThereIsNoInverse) {
 }
 
 TEST(InverseFailure, AZeroFactorHasNoInverse) {
-  kfac::Inverse inverse(1, kDim, test_options(at::kDouble));
+  kfac::Inverse inverse({kDim, 1}, test_options(at::kDouble));
   kfac::refresh_inverse(good_factor() * 0, one_damping(kDamping), inverse);
   EXPECT_FALSE(kfac::is_usable(inverse.value).item<bool>());
   EXPECT_FALSE(inverse.kept.item<bool>());
@@ -138,8 +138,8 @@ TEST(InverseFailure, AZeroFactorHasNoInverse) {
 }
 
 TEST(InverseFailure, IsForgottenAfterTheNextSuccess) {
-  kfac::Inverse inverse(1, kDim, test_options(at::kDouble));
-  kfac::Inverse fresh(1, kDim, test_options(at::kDouble));
+  kfac::Inverse inverse({kDim, 1}, test_options(at::kDouble));
+  kfac::Inverse fresh({kDim, 1}, test_options(at::kDouble));
   kfac::refresh_inverse(indefinite_factor(), one_damping(kDamping), inverse);
   ASSERT_EQ(inverse.failures.item<int>(), 1);
   kfac::refresh_inverse(good_factor(), one_damping(kDamping), inverse);
@@ -158,7 +158,7 @@ TEST(InverseFailure, NanInTheFactorKeepsThePreviousInverse) {
   for (const Place place :
        {Place{0, 0}, Place{0, 3}, Place{2, 2}, Place{1, kDim - 1}, Place{kDim - 1, kDim - 1}}) {
     for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
-      kfac::Inverse inverse(1, kDim, test_options(type));
+      kfac::Inverse inverse({kDim, 1}, test_options(type));
       kfac::refresh_inverse(good_factor(type), one_damping(kDamping, type), inverse);
       const at::Tensor before = inverse.value.clone();
       at::Tensor bad = good_factor(type);
@@ -173,7 +173,7 @@ TEST(InverseFailure, NanInTheFactorKeepsThePreviousInverse) {
 
 TEST(InverseFailure, InfinityInTheFactorKeepsThePreviousInverse) {
   for (const Place place : {Place{0, 0}, Place{0, 3}, Place{2, 2}, Place{kDim - 1, kDim - 1}}) {
-    kfac::Inverse inverse(1, kDim, test_options(at::kDouble));
+    kfac::Inverse inverse({kDim, 1}, test_options(at::kDouble));
     kfac::refresh_inverse(good_factor(), one_damping(kDamping), inverse);
     const at::Tensor before = inverse.value.clone();
     at::Tensor bad = good_factor();
@@ -189,12 +189,12 @@ TEST(InverseFailure, BadGroupsDoNotDisturbTheOthers) {
   const auto group = [](std::uint64_t seed) { return with_condition(seed, kDim, 100); };
   const at::Tensor good = to_device(at::stack({group(1), group(2), group(3)}), at::kDouble);
   const at::Tensor damping = at::full({3}, kDamping, test_options(at::kDouble));
-  kfac::Inverse inverse(3, kDim, test_options(at::kDouble));
+  kfac::Inverse inverse({kDim, 3}, test_options(at::kDouble));
   kfac::refresh_inverse(good, damping, inverse);
   const at::Tensor before = inverse.value.clone();
 
   const at::Tensor next = to_device(at::stack({group(4), group(5), group(6)}), at::kDouble);
-  kfac::Inverse all_good(3, kDim, test_options(at::kDouble));
+  kfac::Inverse all_good({kDim, 3}, test_options(at::kDouble));
   kfac::refresh_inverse(next, damping, all_good);
   at::Tensor some_bad = next.clone();
   some_bad[1].fill_(kNan);

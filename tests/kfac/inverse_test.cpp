@@ -51,7 +51,7 @@ void expect_clean(const kfac::Inverse& inverse) {
 }
 
 TEST(InverseState, IsNoneBeforeTheFirstRefresh) {
-  const kfac::Inverse inverse(3, 4, test_options(at::kFloat));
+  const kfac::Inverse inverse({4, 3}, test_options(at::kFloat));
   EXPECT_TRUE(at::equal(inverse.value.cpu(), at::zeros({3, 4, 4}, at::kFloat)));
   EXPECT_FALSE(kfac::is_usable(inverse.value).item<bool>());
   EXPECT_EQ(inverse.failures.sizes(), at::IntArrayRef({3}));
@@ -92,7 +92,7 @@ class InverseOf : public ::testing::TestWithParam<InverseCase> {
 TEST_P(InverseOf, EqualsAnInverseInDoublePrecisionAndIsSymmetric) {
   const at::Tensor matrix = factor();
   const at::Tensor none = dampings({0}, c().type);
-  kfac::Inverse inverse(1, c().dim, test_options(c().type));
+  kfac::Inverse inverse({c().dim, 1}, test_options(c().type));
   kfac::refresh_inverse(matrix, none, inverse);
   const at::Tensor expected = inverse_reference(matrix, none);
   EXPECT_TRUE(
@@ -104,7 +104,7 @@ TEST_P(InverseOf, EqualsAnInverseInDoublePrecisionAndIsSymmetric) {
 TEST_P(InverseOf, EachGroupHasItsOwnDamping) {
   const at::Tensor matrix = at::cat({factor(2), factor(3), factor(4)});
   const at::Tensor damping = dampings({0, 0.5, 0.0625}, c().type);
-  kfac::Inverse inverse(3, c().dim, test_options(c().type));
+  kfac::Inverse inverse({c().dim, 3}, test_options(c().type));
   kfac::refresh_inverse(matrix, damping, inverse);
   const at::Tensor expected = inverse_reference(matrix, damping);
   EXPECT_TRUE(
@@ -117,8 +117,8 @@ TEST_P(InverseOf, ReadsTheUpperTriangleOnlyAndLeavesItsArguments) {
   const at::Tensor poisoned = poison_lower(matrix);
   const at::Tensor before = poisoned.clone();
   const at::Tensor damping = dampings({0.125}, c().type);
-  kfac::Inverse inverse(1, c().dim, test_options(c().type));
-  kfac::Inverse from_poisoned(1, c().dim, test_options(c().type));
+  kfac::Inverse inverse({c().dim, 1}, test_options(c().type));
+  kfac::Inverse from_poisoned({c().dim, 1}, test_options(c().type));
   kfac::refresh_inverse(matrix, damping, inverse);
   kfac::refresh_inverse(poisoned, damping, from_poisoned);
   EXPECT_TRUE(same_bits(from_poisoned.value, inverse.value));
@@ -129,8 +129,8 @@ TEST_P(InverseOf, ReadsTheUpperTriangleOnlyAndLeavesItsArguments) {
 
 TEST_P(InverseOf, RefreshReplacesWhatWasThere) {
   const at::Tensor damping = dampings({0.25}, c().type);
-  kfac::Inverse inverse(1, c().dim, test_options(c().type));
-  kfac::Inverse fresh(1, c().dim, test_options(c().type));
+  kfac::Inverse inverse({c().dim, 1}, test_options(c().type));
+  kfac::Inverse fresh({c().dim, 1}, test_options(c().type));
   kfac::refresh_inverse(factor(5), damping, inverse);
   kfac::refresh_inverse(factor(6), damping, inverse);
   kfac::refresh_inverse(factor(6), damping, fresh);
@@ -142,7 +142,7 @@ INSTANTIATE_TEST_SUITE_P(Matrices, InverseOf, ::testing::ValuesIn(inverse_cases(
 TEST(Inverses, OfADiagonalIsWorkedOutByHand) {
   const at::Tensor factor =
       to_device(at::diag(at::tensor({3.0, 0.0, 15.0}, at::kDouble)).unsqueeze(0), at::kFloat);
-  kfac::Inverse inverse(1, 3, test_options(at::kFloat));
+  kfac::Inverse inverse({3, 1}, test_options(at::kFloat));
   kfac::refresh_inverse(factor, dampings({1}, at::kFloat), inverse);
   // 1/(3+1), 1/(0+1), 1/(15+1): roots and quotients of powers of two are exact.
   EXPECT_TRUE(
@@ -156,7 +156,7 @@ TEST(Inverses, OfARankDeficientFactorFollowsTheDamping) {
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
     const at::Tensor factor = to_device(matrix, type);
     const at::Tensor damping = dampings({0.03125}, type);
-    kfac::Inverse inverse(1, 50, test_options(type));
+    kfac::Inverse inverse({50, 1}, test_options(type));
     kfac::refresh_inverse(factor, damping, inverse);
     const at::Tensor expected = inverse_reference(factor, damping);
     // The largest eigenvalue is at most the trace, the smallest is the damping.

@@ -115,8 +115,8 @@ class PreconditionedLayer : public ::testing::TestWithParam<FactorCase> {
 at::Tensor preconditioned(const at::Tensor& factor_a, const at::Tensor& factor_g,
                           const at::Tensor& gradient, Damping mode) {
   const auto [damping_a, damping_g] = kfac::damping_of(factor_a, factor_g, mode, kGamma);
-  kfac::Inverse a(factor_a.size(0), factor_a.size(1), factor_a.options());
-  kfac::Inverse g(factor_g.size(0), factor_g.size(1), factor_g.options());
+  kfac::Inverse a({factor_a.size(1), factor_a.size(0)}, factor_a.options());
+  kfac::Inverse g({factor_g.size(1), factor_g.size(0)}, factor_g.options());
   kfac::refresh_inverse(factor_a, damping_a, a);
   kfac::refresh_inverse(factor_g, damping_g, g);
   const at::Tensor nan = at::full_like(gradient, std::numeric_limits<double>::quiet_NaN());

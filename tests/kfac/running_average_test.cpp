@@ -30,7 +30,7 @@ constexpr double kDecay = 0.75;
 
 kfac::RunningAverage average(std::int64_t groups, std::int64_t dim, bool identity = false,
                              at::ScalarType type = at::kDouble) {
-  return kfac::RunningAverage(groups, dim, kDecay, identity, test_options(type));
+  return kfac::RunningAverage({dim, groups}, kDecay, identity, test_options(type));
 }
 
 // Symmetric, [groups, dim, dim], on the CPU.
@@ -70,7 +70,7 @@ TEST(RunningAverage, StartsFromTheFirstFactorThenFollowsTheRecurrence) {
 }
 
 TEST(RunningAverage, FollowsNumbersWorkedOutByHand) {
-  kfac::RunningAverage mean(1, 1, 0.5, false, test_options(at::kFloat));
+  kfac::RunningAverage mean({1}, 0.5, false, test_options(at::kFloat));
   const auto add = [&](double value, double scale) {
     mean.add(at::full({1, 1, 1}, value, test_options(at::kFloat)), scale);
     return mean.mean().item<double>();
@@ -99,7 +99,7 @@ TEST(RunningAverage, IsZeroBeforeAnyFactorUnlessItStartsFromTheIdentity) {
 }
 
 TEST(RunningAverage, DecayZeroKeepsOnlyTheLastFactor) {
-  kfac::RunningAverage mean(1, 3, 0.0, false, test_options(at::kDouble));
+  kfac::RunningAverage mean({3}, 0.0, false, test_options(at::kDouble));
   for (std::uint64_t step = 0; step < 3; ++step) {
     const at::Tensor sum = gram(step, 1, 3);
     mean.add(to_device(sum, at::kDouble), 1);

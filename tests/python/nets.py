@@ -104,12 +104,13 @@ class Conv1D(nn.Module):
 
 
 class ManyKinds(nn.Module):
-    """A layer of each kind; groups apart."""
+    """A layer of each kind; some have groups."""
 
     def __init__(self) -> None:
         super().__init__()
         self.line = nn.Conv1d(2, 4, 3, padding=1)
-        self.wider = nn.ConvTranspose1d(4, 4, 2, stride=2)
+        self.channels = nn.Conv1d(4, 4, 3, padding=1, groups=4)
+        self.wider = nn.ConvTranspose1d(4, 4, 2, stride=2, groups=2)
         self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
         self.c_attn = Conv1D(12, 4)
         self.space = nn.Conv3d(4, 3, 2)
@@ -119,7 +120,7 @@ class ManyKinds(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Of [N, 2, 4]."""
-        steps = torch.tanh(self.wider(torch.tanh(self.line(x)))).transpose(1, 2)
+        steps = torch.tanh(self.wider(torch.tanh(self.channels(self.line(x))))).transpose(1, 2)
         steps = steps + self.attention(steps, steps, steps)[0]
         q, k, v = self.c_attn(steps).chunk(3, -1)
         volume = (torch.tanh(q * k) + v).transpose(1, 2).reshape(-1, 4, 2, 2, 2)

@@ -21,7 +21,8 @@ from spdkfac import _core
 def test_defaults_are_those_of_the_library() -> None:
     signature = inspect.signature(spdkfac.SPDKFACOptimizer.__init__).parameters
     options = _core.KfacOptions()
-    for field in ("identity_start", "convention", "loss_reduction", "precision", "patch_memory", "trace"):
+    for field in ("identity_start", "convention", "loss_reduction", "precision", "patch_memory", "trace",
+                  "max_dimension", "large_factors"):
         assert signature[field].default == getattr(options, field), field
     for field in ("damping", "damping_mode", "running_average", "kl_clip", "graft", "factor_interval",
                   "inverse_interval"):

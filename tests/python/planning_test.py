@@ -66,11 +66,20 @@ def test_describe_takes_a_batch_and_plans_follow() -> None:
     assert spdkfac.simulate(table, "ethernet-10g-16", algorithm=plan).world == 4
 
 
-def test_describe_counts_grouped_convolutions_with_their_neighbours() -> None:
+def test_describe_knows_groups_and_factors_that_are_split() -> None:
     model = nn.Sequential(nn.Conv2d(4, 8, 1), nn.Conv2d(8, 8, 3, groups=8), nn.Flatten(),
                           nn.Linear(8 * 16, 3))
-    table = spdkfac.describe(model, (4, 6, 6))
-    assert [layer.name for layer in table.layers] == ["0", "3"]
+    table = spdkfac.describe(model, (4, 6, 6), max_dimension=100)
+    assert [layer.name for layer in table.layers] == ["0", "1", "3"]
+    _, depthwise, last = table.layers
+    assert (depthwise.groups, depthwise.d_a, depthwise.d_g) == (8, 10, 1)
+    assert (last.groups, last.d_a, last.blocks_a, last.blocks_g) == (1, 129, 129, 1)
+    assert "129 diagonal" in str(table)
+    assert spdkfac.Model.from_json(table.to_json()) == table
+    halves = spdkfac.describe(model, (4, 6, 6), max_dimension=100, large_factors="blocks")
+    assert halves.layers[2].blocks_a == 2
+    with pytest.raises(spdkfac.ConfigError, match="max_dimension=0"):
+        spdkfac.describe(model, (4, 6, 6), max_dimension=0)
     assert table.parameters == sum(p.numel() for p in model.parameters())
 
 

@@ -57,6 +57,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Results:
     cases = [f"own:{name}" for name in ALGORITHMS]
     cases += [f"ddp:{name}" for name in ("spd-kfac", "d-kfac", "owner-blocks", "optimal-fusion")]
     cases += [f"kinds:{name}" for name in KINDS_ALGORITHMS]
+    cases += [f"{kept}:{name}" for kept in ("diagonal", "blocks") for name in KINDS_ALGORITHMS]
     cases += ["ddp-own:spd-kfac", "own:sgd", "ddp:sgd", "rarely:spd-kfac",
               "intervals", "intervals:cheapest", "accumulated:spd-kfac",
               "clip:own", "clip:ddp", "cluster", "measure", "plan", "scaled:own", "scaled:ddp",
@@ -105,15 +106,26 @@ def test_two_processes_equal_one_with_the_joined_batch(two: Results, algorithm: 
     check(two[f"own:{algorithm}"], alone(2))
 
 
-@pytest.mark.parametrize("algorithm", KINDS_ALGORITHMS)
-def test_layers_of_all_kinds_equal_those_of_one_process(two: Results, algorithm: str) -> None:
+def kinds_alone(**options: object) -> torch.Tensor:
+    """Layers of all kinds on the batches of two processes joined."""
     model = many_kinds()
-    optimizer = kfac_over_sgd(model, split={"c_attn": 3})
+    optimizer = kfac_over_sgd(model, split={"c_attn": 3}, **options)
     for step in range(STEPS):
         optimizer.zero_grad()
         kinds_loss(model, torch.cat([kinds_batch(step, part) for part in range(2)])).backward()
         optimizer.step()
-    check(two[f"kinds:{algorithm}"], flat(model))
+    return flat(model)
+
+
+@pytest.mark.parametrize("algorithm", KINDS_ALGORITHMS)
+def test_layers_of_all_kinds_equal_those_of_one_process(two: Results, algorithm: str) -> None:
+    check(two[f"kinds:{algorithm}"], kinds_alone())
+
+
+@pytest.mark.parametrize("kept", ["diagonal", "blocks"])
+@pytest.mark.parametrize("algorithm", KINDS_ALGORITHMS)
+def test_split_factors_equal_those_of_one_process(two: Results, algorithm: str, kept: str) -> None:
+    check(two[f"{kept}:{algorithm}"], kinds_alone(max_dimension=4, large_factors=kept))
 
 
 @pytest.mark.parametrize("case", ["own:spd-kfac", "own:auto", "own:owner-blocks", "ddp:spd-kfac"])

@@ -76,10 +76,10 @@ def trained(*, ddp: bool = False, passes: int = 1, between: str = "", **options:
     return finish(module, optimizer)
 
 
-def trained_kinds(algorithm: str) -> Result:
+def trained_kinds(algorithm: str, **options: object) -> Result:
     """Layers of all kinds, two of them in parts."""
     model = many_kinds()
-    optimizer = kfac_over_sgd(model, algorithm=algorithm, split={"c_attn": 3})
+    optimizer = kfac_over_sgd(model, algorithm=algorithm, split={"c_attn": 3}, **options)
     for step in range(STEPS):
         optimizer.zero_grad()
         kinds_loss(model, kinds_batch(step, dist.get_rank())).backward()
@@ -186,6 +186,8 @@ def case(name: str) -> Result:
         return trained(algorithm=what, factor_interval=2, inverse_interval=2)
     if kind == "kinds":
         return trained_kinds(what)
+    if kind in ("diagonal", "blocks"):
+        return trained_kinds(what, max_dimension=4, large_factors=kind)
     if kind == "accumulated":
         return trained(passes=2, algorithm=what)
     if kind == "clip":

@@ -92,13 +92,27 @@ TEST(Describe, CountsAllUsesOfALayer) {
   EXPECT_EQ(spec.layers[0].positions, 2 * 5 * 2);
 }
 
+TEST(Describe, KnowsGroupsAndFactorsThatAreSplit) {
+  nn::Conv2d grouped(nn::Conv2dOptions(4, 6, 3).groups(2));
+  const auto table = [&](const FactorLimit& limit) {
+    return describe(
+               "g", *grouped, [&](at::Tensor x) { return grouped(x); }, 1, {4, 5, 5}, limit)
+        .layers.at(0);
+  };
+  const LayerSpec whole = table({});
+  EXPECT_EQ(whole.shape(FactorSide::kA), (FactorShape{2 * 9 + 1, 2}));
+  EXPECT_EQ(whole.shape(FactorSide::kG), (FactorShape{3, 2}));
+  EXPECT_EQ(whole.own_elements(), 6 * 2 * 9 + 6);
+  // Two groups, 9 positions: products of 19 and of 3 values, each with each.
+  EXPECT_EQ(whole.flops->factor_a, Flops(2.0 * 9 * 2 * 19 * 19));
+  EXPECT_EQ(whole.flops->factor_g, Flops(2.0 * 9 * 2 * 3 * 3));
+  EXPECT_EQ(whole.flops->forward, Flops(2.0 * 9 * 6 * 2 * 9));
+  const LayerSpec split = table({10, LargeFactors::kDiagonal});
+  EXPECT_EQ(split.shape(FactorSide::kA), (FactorShape{19, 2, 19}));
+  EXPECT_EQ(split.flops->factor_a, Flops(2.0 * 9 * 2 * 19));
+}
+
 TEST(Describe, RefusesWhatATableCannotHold) {
-  nn::Conv2d grouped(nn::Conv2dOptions(4, 4, 3).groups(2));
-  expect_config_error(
-      [&] {
-        describe("g", *grouped, [&](at::Tensor x) { return grouped(x); }, 1, {4, 5, 5});
-      },
-      "has 2 groups; layer tables do not support grouped convolutions yet");
   nn::Sequential unused(nn::Linear(2, 2), nn::Linear(2, 2));
   expect_config_error(
       [&] {

@@ -86,6 +86,8 @@ TEST(RunPlans, OneRankMayHaveGroupedConvolutions) {
   EXPECT_EQ(plan.intervals.inverses, 4);
   EXPECT_EQ(plan.placements[0].dim, 2 * 9 + 1);
   EXPECT_EQ(plan.placements[1].dim, 6 / 2);
+  EXPECT_EQ(plan.placements[0].blocks, 2);
+  EXPECT_EQ(plan.placements[1].blocks, 2);
 }
 
 TEST(RunPlans, HaveEveryKindOfStepThatTheIntervalsBring) {

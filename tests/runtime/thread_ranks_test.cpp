@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The whole step on several ranks that are threads of this process.
+#include "runtime/thread_ranks.h"
+
 #include <array>
 #include <functional>
 
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -11,8 +12,6 @@
 #include "spdkfac/plan/planner.h"
 #include "spdkfac/runtime/preconditioner.h"
 #include "support/config_error.h"
-#include "support/device.h"
-#include "support/models.h"
 
 namespace spdkfac {
 namespace {
@@ -52,12 +51,6 @@ struct ThreadRun {
   std::int64_t steps = 6;
   bool zero_start = false;  // the last layer begins with zeros, so no gradient reaches the first
 };
-
-CostModel thread_costs(int world) {
-  CostModel costs = affine_costs(world, 2e-6, 1e-8, CubicInverse{1e-5, 0, 0, 1e-7});
-  costs.compute = ComputeRates{FlopsPerSecond(1e9), FlopsPerSecond(1e9), FlopsPerSecond(1e9)};
-  return costs;
-}
 
 // Inputs of all ranks in each step.
 std::vector<at::Tensor> inputs_of(int world, std::int64_t steps) {
@@ -113,17 +106,7 @@ void expect_ranks_equal_one_rank(const ThreadRun& run, int world) {
   }
 }
 
-class ThreadRanks : public testing::Test {
- protected:
-  void SetUp() override {
-    if (on_cuda()) GTEST_SKIP() << "ranks that are threads take tensors of the CPU";
-    at::set_num_threads(1);
-  }
-  void TearDown() override { at::set_num_threads(threads_); }
-
- private:
-  int threads_ = at::get_num_threads();
-};
+using ThreadRanks = ThreadRanksTest;
 
 TEST_F(ThreadRanks, EqualOneRankOnTheJoinedBatchWhateverTheAlgorithm) {
   for (const AlgorithmInfo& info : named_algorithms()) {
@@ -370,11 +353,7 @@ TEST_F(ThreadRanks, AGradientThatWasChangedOrReplacedAfterItHadLeftIsAnError) {
 }
 
 Distribution two_ranks(const std::shared_ptr<Communicator>& communicator) {
-  Distribution distribution;
-  distribution.communicator = communicator;
-  distribution.plans = PlanForCosts{thread_costs(2), preset("spd-kfac")};
-  distribution.profile_steps = 0;
-  return distribution;
+  return on_threads(communicator, "spd-kfac");
 }
 
 // What each of two ranks gets when its Preconditioner is made; `make` may differ between them.

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <fstream>
+#include <sstream>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -17,6 +18,20 @@ std::string processor_name() {
     if (colon != std::string::npos) return line.substr(colon + 2);
   }
   return "unknown processor";
+}
+
+std::optional<Bytes> available_memory(const std::filesystem::path& meminfo) {
+  std::ifstream file(meminfo);
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string name;
+    std::string unit;
+    std::int64_t kibibytes = 0;
+    if (words >> name >> kibibytes >> unit && name == "MemAvailable:" && unit == "kB") {
+      return Bytes(kibibytes * 1024);
+    }
+  }
+  return std::nullopt;
 }
 
 std::string utc_stamp() {

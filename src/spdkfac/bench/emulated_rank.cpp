@@ -56,12 +56,12 @@ ModelSpec with_absent_times(ModelSpec model, const CostModel& costs) {
   std::vector<Timing> preconditioning;
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     LayerSpec& layer = model.layers[i];
-    const auto rows = static_cast<double>(layer.d_g);
-    const auto columns = static_cast<double>(layer.d_a);
+    const auto rows = static_cast<double>(layer.shape(FactorSide::kG).dim());
+    const auto columns = static_cast<double>(layer.shape(FactorSide::kA).dim());
     inverses.push_back({columns, modelled[i].inverse_a, &layer.times->inverse_a});
     inverses.push_back({rows, modelled[i].inverse_g, &layer.times->inverse_g});
-    preconditioning.push_back(
-        {rows * columns * (rows + columns), modelled[i].precondition, &layer.times->precondition});
+    preconditioning.push_back({static_cast<double>(layer.own_elements()) * (rows + columns),
+                               modelled[i].precondition, &layer.times->precondition});
   }
   complete_timings(inverses);
   complete_timings(preconditioning);

@@ -64,7 +64,8 @@ class Numbers {
 // As training inverts one factor of its own: on a GPU as a graph.
 std::function<void()> inversion(const at::Tensor& factor) {
   const at::Tensor damping = at::full({1}, 0.01, factor.options());
-  const auto inverse = std::make_shared<kfac::Inverse>(1, factor.size(-1), factor.options());
+  const auto inverse =
+      std::make_shared<kfac::Inverse>(FactorShape{factor.size(-1)}, factor.options());
   if (!factor.is_cuda()) return [=] { kfac::refresh_inverse(factor, damping, *inverse); };
   const std::vector<kfac::InverseBatch::Task> tasks = {{factor, inverse.get()}};
   const auto batch = std::make_shared<kfac::InverseBatch>(tasks, Precision::kTf32);

@@ -69,9 +69,11 @@ struct Totals {
 Totals totals_of(const ModelSpec& model) {
   Totals totals;
   for (const LayerSpec& layer : model.layers) {
-    totals.a += packed_elements(layer.d_a);
-    totals.g += packed_elements(layer.d_g);
-    totals.largest = std::max({totals.largest, layer.d_a, layer.d_g});
+    const FactorShape a = layer.shape(FactorSide::kA);
+    const FactorShape g = layer.shape(FactorSide::kG);
+    totals.a += a.packed();
+    totals.g += g.packed();
+    totals.largest = std::max({totals.largest, a.dim(), g.dim()});
   }
   return totals;
 }

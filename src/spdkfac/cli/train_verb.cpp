@@ -32,8 +32,9 @@ constexpr std::int64_t kMaxSyntheticExamples = 100'000'000;  // their order fits
 constexpr std::int64_t kMaxPatchMegabytes = 1 << 20;
 
 const std::vector<std::string> kKfacFlags = {
-    "--damping", "--damping-mode",    "--running-average",  "--identity-start", "--convention",
-    "--kl-clip", "--factor-interval", "--inverse-interval", "--precision",      "--patch-memory",
+    "--damping",    "--damping-mode", "--running-average", "--identity-start",
+    "--convention", "--kl-clip",      "--factor-interval", "--inverse-interval",
+    "--precision",  "--patch-memory", "--max-dimension",   "--large-factors",
     "--trace"};
 const std::vector<std::string> kSyntheticFlags = {"--synthetic-examples", "--input", "--classes"};
 
@@ -67,6 +68,7 @@ struct TrainVerb {
   std::string damping_mode = "pi";
   std::string precision = "tf32";
   std::string convention = "kfc";
+  std::string large_factors = "diagonal";
   std::optional<std::int64_t> inverse_interval;
   std::int64_t patch_megabytes = 0;
   PlanFlags plan_flags;
@@ -166,6 +168,12 @@ void TrainVerb::add_flags() {
   option("--precision", precision,
          "Precision of K-FAC's products on a GPU: tf32 (default), fp32, bf16", "WORD")
       ->check(CLI::IsMember(precision_names()));
+  option("--max-dimension", options.kfac.max_dimension,
+         "Rows above which a factor is not kept whole (default 8192)", "N")
+      ->check(count(1, 1'000'000'000));
+  option("--large-factors", large_factors,
+         "What is kept of such a factor: diagonal (default) or blocks", "WORD")
+      ->check(CLI::IsMember(large_factors_names()));
   option("--patch-memory", patch_megabytes, "Memory for the patches of a convolution (default 256)",
          "MB")
       ->check(count(1, kMaxPatchMegabytes));
@@ -262,6 +270,7 @@ train::TrainOptions TrainVerb::resolve() const {
   choose(damping_names(), damping_mode, result.kfac.damping_mode);
   choose(precision_names(), precision, result.kfac.precision);
   choose(convention_names(), convention, result.kfac.convention);
+  choose(large_factors_names(), large_factors, result.kfac.large_factors);
   // Inverses of unchanged factors would not change: at least as many steps, and a multiple.
   const std::int64_t interval = result.kfac.factor_interval;
   result.kfac.inverse_interval =

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "spdkfac/base/check.h"
+#include "spdkfac/kfac/block_products.h"
 #include "spdkfac/kfac/precision.h"
 #include "spdkfac/kfac/product_method.h"
 #include "spdkfac/kfac/shifts.h"
@@ -81,8 +82,8 @@ void add_channels_last_products(const at::Tensor& input, const ConvGeometry& con
 void add_patch_products(const at::Tensor& input, const ConvGeometry& conv, bool bias, double scale,
                         Bytes patch_memory, const at::Tensor& sum, bool overwrite) {
   const std::int64_t groups = conv.groups;
-  const std::int64_t dim = sum.size(1);
-  const std::int64_t features = dim - (bias ? 1 : 0);
+  const std::int64_t features = input.size(1) / groups * conv.kernel[0] * conv.kernel[1];
+  const std::int64_t dim = features + (bias ? 1 : 0);
   const PatchGrid grid = output_grid(input, conv);
   const auto element = static_cast<std::int64_t>(sum.element_size());
   if (input.is_cpu()) patch_memory = std::min(patch_memory, kCachedPatches);
@@ -96,11 +97,7 @@ void add_patch_products(const at::Tensor& input, const ConvGeometry& conv, bool 
         memory.narrow(0, 0, groups * dim * columns).view({groups, dim, columns});
     copy_patches(input, conv, grid, chunk, patches.narrow(1, 0, features));
     if (bias) patches.select(1, features).fill_(1);
-    if (groups == 1) {
-      add_gram(patches[0], scale, sum[0], overwrite);
-    } else {
-      sum.baddbmm_(patches, patches.transpose(1, 2), overwrite ? 0 : 1, scale);
-    }
+    add_column_products(patches, scale, sum, overwrite);
     overwrite = false;
   }
 }
@@ -177,12 +174,15 @@ void add_convolution_products(const at::Tensor& images, const ConvGeometry& geom
   ConvGeometry conv = geometry;
   const std::int64_t dim =
       input.size(1) / conv.groups * conv.kernel[0] * conv.kernel[1] + (bias ? 1 : 0);
-  SPDKFAC_CHECK(sum.dim() == 3 && sum.size(0) == conv.groups && sum.size(1) == dim,
+  SPDKFAC_CHECK(has_blocks(sum, conv.groups, dim),
                 fmt::format("a factor of {} x {} meets a sum of {}", conv.groups, dim,
                             fmt::join(sum.sizes(), " x ")));
   if (input.size(0) == 0) {
     if (overwrite) at::Tensor(sum).zero_();
     return;
+  }
+  if (sum.size(0) != conv.groups) {  // in blocks, or a diagonal
+    return add_patch_products(input, conv, bias, scale, patch_memory, sum, overwrite);
   }
   if (is_pointwise(conv)) {
     if (conv.stride != std::array<std::int64_t, 2>{1, 1} && !input.is_cpu()) {
@@ -234,23 +234,6 @@ void add_ones(const at::Tensor& input, const std::optional<ConvCall>& conv, doub
   }
   if (overwrite) sum.zero_();
   sum.add_(scale * static_cast<double>(rows));
-}
-
-void add_row_products(const at::Tensor& input, bool bias, double scale, at::Tensor& sum,
-                      bool overwrite) {
-  const at::Tensor features = rows(input).to(sum.scalar_type());
-  const std::int64_t dim = features.size(1);
-  SPDKFAC_CHECK(sum.dim() == 3 && sum.size(1) == dim + (bias ? 1 : 0),
-                fmt::format("{} features meet a sum of {}", dim, fmt::join(sum.sizes(), " x ")));
-  const at::Tensor block = sum[0].narrow(0, 0, dim).narrow(1, 0, dim);
-  if (!bias) return add_gram(features.t(), scale, block, overwrite);
-  // Products and sums of the same values: otherwise few rows give an indefinite factor.
-  const at::Tensor values = PrecisionGuard::rounded(features);
-  add_gram(values.t(), scale, block, overwrite);
-  const at::Tensor last = sum[0].select(1, dim);
-  if (overwrite) last.zero_();
-  last.narrow(0, 0, dim).add_(at::sum(values, 0, /*keepdim=*/false, sum.scalar_type()), scale);
-  last.narrow(0, dim, 1).add_(scale * static_cast<double>(features.size(0)));
 }
 
 at::Tensor new_sum(const at::Tensor& like, std::int64_t groups, std::int64_t dim) {
@@ -315,7 +298,7 @@ void add_input_products(const at::Tensor& input, const LayerUse& use, double sca
   } else if (use.conv) {
     add_call_products(input, *use.conv, use.bias, scale, patch_memory, sum, overwrite);
   } else {
-    add_row_products(input, use.bias, scale, sum, overwrite);
+    add_row_products(rows(input), use.bias, scale, patch_memory, sum, overwrite);
   }
 }
 
@@ -328,7 +311,7 @@ void add_gradient_products(const at::Tensor& gradient, const LayerUse& use, doub
     add_convolution_products(as_images(with_examples(gradient, *use.conv)), pointwise, false, scale,
                              patch_memory, sum, overwrite);
   } else {
-    add_row_products(gradient, false, scale, sum, overwrite);
+    add_row_products(rows(gradient), false, scale, patch_memory, sum, overwrite);
   }
 }
 

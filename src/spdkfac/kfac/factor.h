@@ -49,14 +49,15 @@ struct ExampleCount {
 };
 double example_scale(Convention convention, FactorSide side, const ExampleCount& count);
 
-// Adds scale·Σããᵀ over examples and positions to `sum` [groups, d_a, d_a], or overwrites it, which
-// is faster; only the upper triangles are meant: below them anything may be written. ã is a patch
-// in (channel, depth, row, column) order, then 1 with a bias. At most `patch_memory` of patches is
-// held at once (at least one output row of one example).
+// Adds scale·Σããᵀ over examples and positions to `sum`, or overwrites it, which is faster. The sum
+// is [groups, d_a, d_a], or has blocks of that or its diagonal (FactorShape). Only the upper
+// triangles are meant: below them anything may be written, and padding must be zero before. ã is a
+// patch in (channel, depth, row, column) order, then 1 with a bias. At most `patch_memory` of
+// patches is held at once (at least one output row of one example).
 void add_input_products(const at::Tensor& input, const LayerUse& use, double scale,
                         Bytes patch_memory, at::Tensor& sum, bool overwrite = false);
 
-// Likewise scale·Σ∇∇ᵀ of the gradient of a layer's output, for `sum` [groups, d_g, d_g].
+// Likewise scale·Σ∇∇ᵀ of the gradient of a layer's output.
 void add_gradient_products(const at::Tensor& gradient, const LayerUse& use, double scale,
                            Bytes patch_memory, at::Tensor& sum, bool overwrite = false);
 

@@ -6,41 +6,59 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "spdkfac/base/factor_shape.h"
 #include "spdkfac/kfac/modes.h"
 
 namespace spdkfac::kfac {
 
-// What to add to the diagonals of A and of G: one value for each group, on the factors' device.
+// A factor and its shape.
+struct ShapedFactor {
+  at::Tensor values;
+  FactorShape shape;
+};
+
+// What to add to the diagonals of A and of G, whole factors [groups, d, d]: one value for each
+// group, on the factors' device.
 std::pair<at::Tensor, at::Tensor> damping_of(const at::Tensor& factor_a, const at::Tensor& factor_g,
                                              Damping mode, double gamma);
 // The same from the means of their diagonals, tr A/d_A and tr G/d_G, for each group.
 std::pair<at::Tensor, at::Tensor> damping_of_means(const at::Tensor& mean_a,
                                                    const at::Tensor& mean_g, Damping mode,
                                                    double gamma);
-at::Tensor mean_diagonal(const at::Tensor& factor);
+// tr/d of all blocks of each group, [groups].
+at::Tensor mean_diagonal(const ShapedFactor& factor);
 // Those of several factors on one device, one after the other; on a GPU with few kernels.
-at::Tensor diagonal_means(const std::vector<at::Tensor>& factors);
+at::Tensor diagonal_means(const std::vector<ShapedFactor>& factors);
+// One value for each matrix of a factor from one for each group.
+at::Tensor for_matrices(const at::Tensor& of_groups, const FactorShape& shape);
 
 // One factor's inverse and how the last refresh went.
 struct Inverse {
-  // [groups, d, d], symmetric; zeros before the first success. The diagonal of an inverse is
+  FactorShape shape;
+  // Of that shape, symmetric; zeros before the first success. The diagonal of an inverse is
   // positive, so the first element tells whether there is one (is_usable).
   at::Tensor value;
-  // Of the last refresh, for each group: whether the factor was not positive definite and was
-  // damped more (int32), and whether it was not finite, so that the value is older (bool).
+  // Of the last refresh, for each matrix, or for each group of a diagonal: whether the factor was
+  // not positive definite and was damped more (int32), and whether it was not finite, so that the
+  // value is older (bool).
   at::Tensor failures;
   at::Tensor kept;
 
-  Inverse(std::int64_t groups, std::int64_t dim, const at::TensorOptions& options);
+  Inverse(const FactorShape& of, const at::TensorOptions& options);
+  static std::int64_t flags(const FactorShape& shape) {
+    return shape.is_diagonal() ? shape.groups : shape.matrices();
+  }
 };
 
-// Whether all groups of an inverse have been made: a 0-d bool on its device.
+// Whether all matrices of an inverse have been made: a 0-d bool on its device.
 at::Tensor is_usable(const at::Tensor& inverse);
 
-// Replaces `inverse` by (factor + damping·I)⁻¹; reads the factor's upper triangle, and changes its
-// diagonal meanwhile on the CPU. Damping below the factor's own rounding is raised to that; a
-// factor that is still not positive definite is damped more where it is not (pivots.h). Groups
-// whose factor is zero or not finite keep their value.
+// Replaces `inverse` by (factor + damping·I)⁻¹, with a damping for each group; reads the factor's
+// upper triangles, and changes their diagonals meanwhile on the CPU. Damping below the rounding of
+// a block is raised to that; a block that is still not positive definite is damped more where it is
+// not (pivots.h). Groups whose factor is zero, and what is not finite, keep their value.
 void refresh_inverse(const at::Tensor& factor, const at::Tensor& damping, Inverse& inverse);
+// The same for a diagonal on any device: reciprocals, without a look from the host.
+void refresh_diagonal(const at::Tensor& factor, const at::Tensor& damping, Inverse& inverse);
 
 }  // namespace spdkfac::kfac

@@ -23,4 +23,9 @@ const std::vector<std::string>& graft_names() {
   return names;
 }
 
+const std::vector<std::string>& large_factors_names() {
+  static const std::vector<std::string> names = {"diagonal", "blocks"};
+  return names;
+}
+
 }  // namespace spdkfac

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,15 @@ const std::vector<std::string>& damping_names();  // plain, pi, relative
 // gradient. kAdam: that of Adam's step, and K-FAC preconditions Adam's first moment.
 enum class Graft { kNone, kSgd, kAdam };
 const std::vector<std::string>& graft_names();  // none, sgd, adam
+
+// What is kept of a factor that is too large to be kept whole: its diagonal, or blocks along it.
+enum class LargeFactors { kDiagonal, kBlocks };
+const std::vector<std::string>& large_factors_names();  // diagonal, blocks
+// Factors of at most so many rows are kept whole.
+struct FactorLimit {
+  std::int64_t max_dimension = 8192;
+  LargeFactors large = LargeFactors::kDiagonal;
+};
 
 // Of the patches of a convolution that are held at once.
 constexpr Bytes kDefaultPatchMemory = 256 * kMebibyte;

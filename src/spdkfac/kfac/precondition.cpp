@@ -29,6 +29,53 @@ at::Tensor weight_part(const at::Tensor& joined, const at::Tensor& parts) {
   return joined.narrow(2, 0, parts.numel() / (joined.size(0) * joined.size(1))).view(parts.sizes());
 }
 
+// A plain product for one group: batches of one take a slower path on some back ends.
+void multiply(const at::Tensor& left, const at::Tensor& right, at::Tensor out) {
+  if (out.size(0) == 1) {
+    at::Tensor product = out[0];
+    at::mm_out(product, left[0], right[0]);
+  } else {
+    at::bmm_out(out, left, right);
+  }
+}
+
+// Calls `take` with each block of all groups' inverses, [groups, rows, rows], and the range of its
+// rows among those of a factor.
+template <class Take>
+void each_block(const at::Tensor& inverse, std::int64_t groups, std::int64_t size,
+                const Take& take) {
+  const std::int64_t dim = inverse.size(1);
+  const at::Tensor blocks = inverse.view({groups, -1, dim, dim});
+  for (std::int64_t block = 0; block < blocks.size(1); ++block) {
+    const std::int64_t rows = std::min(dim, size - block * dim);
+    take(blocks.select(1, block).narrow(1, 0, rows).narrow(2, 0, rows), block * dim, rows);
+  }
+}
+
+// out = G⁻¹·matrix
+void multiply_rows(const at::Tensor& inverse, const at::Tensor& matrix, at::Tensor out) {
+  if (inverse.size(1) == 1) {
+    at::mul_out(out, matrix, inverse.view({matrix.size(0), -1, 1}));
+    return;
+  }
+  each_block(inverse, matrix.size(0), matrix.size(1),
+             [&](const at::Tensor& block, std::int64_t first, std::int64_t rows) {
+               multiply(block, matrix.narrow(1, first, rows), out.narrow(1, first, rows));
+             });
+}
+
+// out = matrix·A⁻¹
+void multiply_columns(const at::Tensor& inverse, const at::Tensor& matrix, at::Tensor out) {
+  if (inverse.size(1) == 1) {
+    at::mul_out(out, matrix, inverse.view({matrix.size(0), 1, -1}));
+    return;
+  }
+  each_block(inverse, matrix.size(0), matrix.size(2),
+             [&](const at::Tensor& block, std::int64_t first, std::int64_t rows) {
+               multiply(matrix.narrow(2, first, rows), block, out.narrow(2, first, rows));
+             });
+}
+
 // What the kernel for many tensors takes.
 bool all_simple(const std::vector<at::Tensor>& tensors) {
   return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& one) {
@@ -70,16 +117,8 @@ void split_gradient(const at::Tensor& joined, at::Tensor weight, at::Tensor bias
 
 void precondition(const at::Tensor& gradient, const at::Tensor& inverse_a,
                   const at::Tensor& inverse_g, at::Tensor scratch, at::Tensor out) {
-  if (gradient.size(0) == 1) {
-    // A plain product: batches of one take a slower path on some back ends.
-    at::Tensor product = scratch[0];
-    at::mm_out(product, inverse_g[0], gradient[0]);
-    at::Tensor result = out[0];
-    at::mm_out(result, product, inverse_a[0]);
-  } else {
-    at::bmm_out(scratch, inverse_g, gradient);
-    at::bmm_out(out, scratch, inverse_a);
-  }
+  multiply_rows(inverse_g, gradient, scratch);
+  multiply_columns(inverse_a, scratch, out);
 }
 
 at::Tensor inner_product(const at::Tensor& gradient, const at::Tensor& inverse_a,

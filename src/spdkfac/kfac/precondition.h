@@ -21,7 +21,8 @@ void join_gradient(const at::Tensor& weight, const at::Tensor& bias, at::Tensor 
 void split_gradient(const at::Tensor& joined, at::Tensor weight, at::Tensor bias,
                     WeightLayout layout = WeightLayout::kOutIn);
 
-// out = G⁻¹·gradient·A⁻¹ for each group; `scratch` has the gradient's shape.
+// out = G⁻¹·gradient·A⁻¹ for each group of the gradient [groups, out, in]; `scratch` has its shape.
+// An inverse in blocks is multiplied block by block, a diagonal element by element.
 void precondition(const at::Tensor& gradient, const at::Tensor& inverse_a,
                   const at::Tensor& inverse_g, at::Tensor scratch, at::Tensor out);
 

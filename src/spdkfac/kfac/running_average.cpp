@@ -66,13 +66,24 @@ void blend(const at::Tensor& mean, const Scalar* sum, const RowStart& start, Sca
                    });
 }
 
+// Without the padding.
+at::Tensor identity_of(const FactorShape& shape, const at::TensorOptions& options) {
+  const std::int64_t dim = shape.dim();
+  const std::int64_t rows = shape.rows(shape.blocks - 1);
+  at::Tensor identity =
+      at::eye(dim, options).expand({shape.groups, shape.blocks, dim, dim}).contiguous();
+  identity.select(1, shape.blocks - 1).narrow(1, rows, dim - rows).zero_();
+  return identity.view({shape.matrices(), dim, dim});
+}
+
 }  // namespace
 
-RunningAverage::RunningAverage(std::int64_t groups, std::int64_t dim, double decay, bool identity,
+RunningAverage::RunningAverage(const FactorShape& shape, double decay, bool identity,
                                const at::TensorOptions& options)
-    : decay_(decay),
-      mean_(identity ? at::eye(dim, options).expand({groups, dim, dim}).contiguous()
-                     : at::zeros({groups, dim, dim}, options)),
+    : shape_(shape),
+      decay_(decay),
+      mean_(identity ? identity_of(shape, options)
+                     : at::zeros({shape.matrices(), shape.dim(), shape.dim()}, options)),
       weight_(at::full({}, identity ? 1 - decay : 1.0, options.dtype(at::kDouble))) {}
 
 at::Tensor RunningAverage::add(const at::Tensor& sum, double scale) {

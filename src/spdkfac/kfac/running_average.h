@@ -5,6 +5,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "spdkfac/base/factor_shape.h"
+
 namespace spdkfac::kfac {
 
 // m ← ρ·m + (1−ρ)·new, started from the first factor that is finite. Everything stays on the
@@ -13,7 +15,7 @@ class RunningAverage {
  public:
   // Zeros, to be replaced by the first factor; with `identity` the identity, which that one is
   // averaged into.
-  RunningAverage(std::int64_t groups, std::int64_t dim, double decay, bool identity,
+  RunningAverage(const FactorShape& shape, double decay, bool identity,
                  const at::TensorOptions& options);
 
   // Averages in scale·sum, unless one of its diagonals holds a NaN or an infinity: for sums of
@@ -33,7 +35,8 @@ class RunningAverage {
   };
   static at::Tensor add_all(const std::vector<Addition>& additions);
 
-  // [groups, d, d]; only the upper triangles are meant.
+  const FactorShape& shape() const { return shape_; }
+  // Of that shape; only the upper triangles are meant.
   const at::Tensor& mean() const { return mean_; }
   // What the next factor counts for: 1 before the start, then 1−ρ; a 0-d tensor.
   const at::Tensor& weight() const { return weight_; }
@@ -43,6 +46,7 @@ class RunningAverage {
  private:
   bool add_on_cpu(const Addition& addition);
 
+  FactorShape shape_;
   double decay_;
   at::Tensor mean_;
   at::Tensor weight_;

@@ -17,10 +17,10 @@ ComputeStream compute_stream(const ModelSpec& model, std::span<const LayerCosts>
     return model.layers[static_cast<std::size_t>(l)];
   };
   const auto cost = [&](int l) -> const LayerCosts& { return layers[static_cast<std::size_t>(l)]; };
-  const auto factor_overhead = [&](std::int64_t dim) {
+  const auto factor_overhead = [&](int l, FactorSide side) {
     if (!travels) return Seconds(0);
     return overheads.host_per_tensor +
-           overheads.pack_per_element * static_cast<double>(packed_elements(dim));
+           overheads.pack_per_element * static_cast<double>(layer(l).shape(side).packed());
   };
 
   ComputeStream stream;
@@ -36,12 +36,12 @@ ComputeStream compute_stream(const ModelSpec& model, std::span<const LayerCosts>
 
   const auto add_factor_a = [&](int l) {
     if (!in_passes) return;
-    tasks.push_back({TaskKind::kFactorA, l, cost(l).factor_a + factor_overhead(layer(l).d_a)});
+    tasks.push_back({TaskKind::kFactorA, l, cost(l).factor_a + factor_overhead(l, FactorSide::kA)});
     release(stream.release_a, l);
   };
   const auto add_factor_g = [&](int l) {
     if (!in_passes) return;
-    tasks.push_back({TaskKind::kFactorG, l, cost(l).factor_g + factor_overhead(layer(l).d_g)});
+    tasks.push_back({TaskKind::kFactorG, l, cost(l).factor_g + factor_overhead(l, FactorSide::kG)});
     release(stream.release_g, l);
   };
 

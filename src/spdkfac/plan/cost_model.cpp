@@ -26,11 +26,12 @@ double alpha_factor(AlphaScaling scaling, int from, int to) {
 
 double ring_share(int world) { return (world - 1.0) / world; }
 
-// 2·d_A·d_G·(d_A+d_G): the two products of G⁻¹·∇W·A⁻¹.
+// 2·d_A·d_G·(d_A+d_G) for each group: the two products of G⁻¹·∇W·A⁻¹. Of inverses in blocks the sum
+// has the dimension of a block.
 Flops precondition_flops(const LayerSpec& layer) {
-  const double a = static_cast<double>(layer.d_a);
-  const double g = static_cast<double>(layer.d_g);
-  return Flops(2 * a * g * (a + g));
+  const double a = static_cast<double>(layer.shape(FactorSide::kA).dim());
+  const double g = static_cast<double>(layer.shape(FactorSide::kG).dim());
+  return Flops(2 * static_cast<double>(layer.own_elements()) * (a + g));
 }
 
 // Seconds per flop of each part, when the cluster knows them for this model.
@@ -161,7 +162,9 @@ Seconds inverse_time(const LayerSpec& layer, FactorSide side, const CostModel& c
     const std::optional<Seconds>& measured = is_a ? layer.times->inverse_a : layer.times->inverse_g;
     if (measured) return *measured;
   }
-  return costs.inverse_time(is_a ? layer.d_a : layer.d_g);
+  const FactorShape shape = layer.shape(side);
+  if (shape.is_diagonal()) return costs.inverse_time(1);  // reciprocals, all at once
+  return costs.inverse_time(shape.dim()) * static_cast<double>(shape.matrices());
 }
 
 std::vector<LayerCosts> layer_costs(const ModelSpec& model, const CostModel& costs) {

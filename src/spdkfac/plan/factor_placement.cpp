@@ -32,8 +32,8 @@ class UnitBuilder {
     for (std::size_t l = 0; l < model_.layers.size(); ++l) {
       const LayerSpec& layer = model_.layers[l];
       const int index = static_cast<int>(l);
-      const FactorPlacement a{index, FactorSide::kA, layer.d_a, std::nullopt, false};
-      const FactorPlacement g{index, FactorSide::kG, layer.d_g, std::nullopt, false};
+      const FactorPlacement a = unowned(index, layer.shape(FactorSide::kA), FactorSide::kA);
+      const FactorPlacement g = unowned(index, layer.shape(FactorSide::kG), FactorSide::kG);
       const Seconds inverse_a = layers_[l].inverse_a;
       const Seconds inverse_g = layers_[l].inverse_g;
       if (sends_gradient(layer)) {
@@ -53,7 +53,8 @@ class UnitBuilder {
     double weight = 0;
     for (const FactorPlacement& factor : unit.factors) {
       const double dim = static_cast<double>(factor.dim);
-      weight += options_.balance_by == BalanceBy::kSquare ? dim * dim : dim;
+      weight += static_cast<double>(factor.blocks) *
+                (options_.balance_by == BalanceBy::kSquare ? dim * dim : dim);
     }
     return {weight, replicate(unit)};
   }
@@ -62,8 +63,8 @@ class UnitBuilder {
   // The inverse is exchanged once per refresh, V in every step.
   bool sends_gradient(const LayerSpec& layer) const {
     if (options_.exchange != Exchange::kCheapest) return options_.exchange == Exchange::kGradient;
-    const Seconds inverses = costs_.broadcast.time(packed_elements(layer.d_a)) +
-                             costs_.broadcast.time(packed_elements(layer.d_g));
+    const Seconds inverses = costs_.broadcast.time(layer.shape(FactorSide::kA).packed()) +
+                             costs_.broadcast.time(layer.shape(FactorSide::kG).packed());
     return costs_.broadcast.time(layer.own_elements()) <= inverses / steps_per_inverse_;
   }
 
@@ -80,7 +81,7 @@ class UnitBuilder {
                          [&](const FactorPlacement& factor) { return factor.dim < *threshold; });
     }
     if (options_.placement != PlacementKind::kBalanced) return false;
-    if (!pair) return unit.work < costs_.broadcast.time(packed_elements(unit.factors[0].dim));
+    if (!pair) return unit.work < costs_.broadcast.time(unit.factors[0].packed());
     const auto layer = static_cast<std::size_t>(unit.factors[0].layer);
     const Seconds inverses = unit.work - layers_[layer].precondition;
     return inverses / steps_per_inverse_ + layers_[layer].precondition <
@@ -135,6 +136,15 @@ void order_by_completion(std::vector<Unit>& units, int world, bool whole_blocks)
 }
 
 }  // namespace
+
+FactorPlacement unowned(int layer, const FactorShape& shape, FactorSide side) {
+  FactorPlacement factor;
+  factor.layer = layer;
+  factor.side = side;
+  factor.dim = shape.dim();
+  factor.blocks = shape.matrices();
+  return factor;
+}
 
 std::vector<FactorPlacement> place_factors(const ModelSpec& model,
                                            std::span<const LayerCosts> layers,

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "spdkfac/base/factor_shape.h"
+#include "spdkfac/base/factor_side.h"
 #include "spdkfac/base/units.h"
 
 namespace spdkfac {
@@ -54,15 +56,15 @@ struct Slowness {
   double preconditioning = 1;
 };
 
-// Elements of the upper triangle, diagonal included, of a symmetric matrix: what travels.
-constexpr std::int64_t packed_elements(std::int64_t dim) { return dim * (dim + 1) / 2; }
-
 // Shapes and costs of one preconditioned layer.
 struct LayerSpec {
   std::string name;
   LayerKind kind = LayerKind::kConv2d;
-  std::int64_t d_a = 0;  // dimension of factor A, with the bias column
+  std::int64_t d_a = 0;  // rows of factor A, with the bias column
   std::int64_t d_g = 0;
+  std::int64_t groups = 1;    // of a convolution: each has factors of these sizes
+  std::int64_t blocks_a = 1;  // along the diagonal, that are kept of A; d_a of them: the diagonal
+  std::int64_t blocks_g = 1;
   bool bias = false;
   std::int64_t positions = 1;  // output positions of a convolution
   // Sizes of the gradient tensors that its backward makes ready: its own (weight, bias), then
@@ -72,7 +74,11 @@ struct LayerSpec {
   std::optional<LayerTimes> times;
 
   std::size_t own_tensors() const { return bias ? 2 : 1; }
-  std::int64_t own_elements() const { return d_a * d_g; }
+  std::int64_t own_elements() const { return groups * d_a * d_g; }
+  FactorShape shape(FactorSide side) const {
+    return side == FactorSide::kA ? FactorShape{d_a, groups, blocks_a}
+                                  : FactorShape{d_g, groups, blocks_g};
+  }
   std::int64_t gradient_elements() const;
 };
 

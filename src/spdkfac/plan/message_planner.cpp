@@ -151,7 +151,7 @@ std::vector<Message> plan_messages(const ModelSpec& model, const ComputeStream& 
   return MessagePlanner(model, stream, costs, options, factors).messages();
 }
 
-std::optional<Message> diagonal_means_message(const PlanOptions& options,
+std::optional<Message> diagonal_means_message(const ModelSpec& model, const PlanOptions& options,
                                               std::span<const FactorPlacement> factors) {
   if (options.factor_reduce != FactorReduce::kOwner) return std::nullopt;
   std::map<int, std::optional<int>> owner_of_a;
@@ -163,7 +163,9 @@ std::optional<Message> diagonal_means_message(const PlanOptions& options,
   for (const auto& [layer, owner] : owner_of_a) {
     if (owner == owner_of_g[layer]) continue;  // who inverts one of them holds both
     message.members.push_back({TensorKind::kDiagonalMeans, layer});
-    message.elements += 2;
+    message.elements +=
+        member_size(model.layers[static_cast<std::size_t>(layer)], TensorKind::kDiagonalMeans)
+            .elements;
   }
   if (message.members.empty()) return std::nullopt;
   return message;

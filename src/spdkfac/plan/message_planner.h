@@ -21,7 +21,7 @@ std::vector<Message> plan_messages(const ModelSpec& model, const ComputeStream& 
 // `pi` damping needs the mean of the diagonals of both factors of a layer. Where factors are
 // reduced to owners that send inverses, nobody may hold both, so the means travel in this message
 // before the inversions.
-std::optional<Message> diagonal_means_message(const PlanOptions& options,
+std::optional<Message> diagonal_means_message(const ModelSpec& model, const PlanOptions& options,
                                               std::span<const FactorPlacement> factors);
 
 }  // namespace spdkfac::plan

@@ -59,6 +59,13 @@ LayerSpec parse_layer(const JsonValue& value) {
   layer.kind = static_cast<LayerKind>(object.required("kind").choice(layer_kind_names()));
   layer.d_a = object.required("d_a").integer(1, kMaxDimension);
   layer.d_g = object.required("d_g").integer(1, kMaxDimension);
+  const auto count = [&](const char* name) {
+    const auto number = object.optional(name);
+    return number ? number->integer(1, kMaxDimension) : 1;
+  };
+  layer.groups = count("groups");
+  layer.blocks_a = count("blocks_a");
+  layer.blocks_g = count("blocks_g");
   layer.bias = object.required("bias").boolean();
   layer.positions = object.required("positions").integer(1, kMaxSize);
   const JsonValue gradients = object.required("gradients");
@@ -74,6 +81,13 @@ LayerSpec parse_layer(const JsonValue& value) {
   if (const auto times = object.optional("times")) layer.times = parse_times(*times);
   object.finish();
 
+  for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) {
+    if (const FactorShape shape = layer.shape(side); !shape.is_valid()) {
+      object.fail(fmt::format("a factor of {} rows has no {} blocks of one dimension; correct {}",
+                              shape.size, shape.blocks,
+                              side == FactorSide::kA ? "blocks_a" : "blocks_g"));
+    }
+  }
   if (layer.gradients.size() < layer.own_tensors()) {
     gradients.fail(fmt::format("expected {} or more sizes for a layer {} bias (got {})",
                                layer.own_tensors(), layer.bias ? "with" : "without",
@@ -84,8 +98,8 @@ LayerSpec parse_layer(const JsonValue& value) {
       layer.gradients.begin() + static_cast<std::ptrdiff_t>(layer.own_tensors()), std::int64_t{0});
   if (own != layer.own_elements()) {
     gradients.fail(
-        fmt::format("the layer's own gradients must have d_a·d_g = {} elements (got {}); "
-                    "correct the sizes, d_a or d_g",
+        fmt::format("the layer's own gradients must have groups·d_a·d_g = {} elements (got {}); "
+                    "correct the sizes, groups, d_a or d_g",
                     layer.own_elements(), own));
   }
   if (!layer.flops && !layer.times) {
@@ -143,6 +157,11 @@ Json to_json(const ModelSpec& model) {
                   {"bias", layer.bias},
                   {"positions", layer.positions},
                   {"gradients", layer.gradients}};
+    for (const auto& [name, value] :
+         {std::pair("groups", layer.groups), std::pair("blocks_a", layer.blocks_a),
+          std::pair("blocks_g", layer.blocks_g)}) {
+      if (value != 1) entry[name] = value;
+    }
     if (layer.flops) {
       entry["flops"] = {{"forward", layer.flops->forward.value()},
                         {"factor_a", layer.flops->factor_a.value()},

@@ -14,13 +14,13 @@ namespace spdkfac {
 MemberSize member_size(const LayerSpec& layer, TensorKind kind) {
   switch (kind) {
     case TensorKind::kFactorA:
-      return {packed_elements(layer.d_a), 1};
+      return {layer.shape(FactorSide::kA).packed(), 1};
     case TensorKind::kFactorG:
-      return {packed_elements(layer.d_g), 1};
+      return {layer.shape(FactorSide::kG).packed(), 1};
     case TensorKind::kGradient:
       return {layer.gradient_elements(), static_cast<std::int64_t>(layer.gradients.size())};
     case TensorKind::kDiagonalMeans:
-      return {2, 1};
+      return {2 * layer.groups, 1};
   }
   SPDKFAC_CHECK(false, "unknown TensorKind");
 }
@@ -56,7 +56,7 @@ std::vector<ResultBroadcast> result_broadcasts(const Plan& plan, const ModelSpec
     if (!factor.owner) continue;
     if (!factor.sends_gradient) {
       if (plan.step == StepKind::kFull) {
-        steps.push_back({i, i, *factor.owner, false, packed_elements(factor.dim), 1});
+        steps.push_back({i, i, *factor.owner, false, factor.packed(), 1});
       }
       continue;
     }

@@ -16,8 +16,8 @@
 namespace spdkfac {
 
 enum class CollectiveOp { kAllReduce, kReduce };
-// kDiagonalMeans: the means of the diagonals of A and G of one layer, which `pi` damping needs
-// where a factor lives only with its owner.
+// kDiagonalMeans: the means of the diagonals of A and G of one layer, for each of its groups, which
+// `pi` damping needs where a factor lives only with its owner.
 enum class TensorKind { kFactorA, kFactorG, kGradient, kDiagonalMeans };
 
 // How a message travels; only tensors of one route share a message.
@@ -50,11 +50,14 @@ struct Message {
 struct FactorPlacement {
   int layer = 0;
   FactorSide side = FactorSide::kA;
-  std::int64_t dim = 0;
+  std::int64_t dim = 0;  // of its blocks; of all of it where it has one
   std::optional<int> owner;
   // The layer's gradient is reduced to the owner of both factors, which sends V instead of the two
   // inverses.
   bool sends_gradient = false;
+  std::int64_t blocks = 1;  // of all groups
+
+  std::int64_t packed() const { return blocks * packed_elements(dim); }
   bool operator==(const FactorPlacement&) const = default;
 };
 

@@ -92,6 +92,9 @@ FactorPlacement parse_factor(const JsonValue& value, int world) {
   factor.layer = static_cast<int>(object.required("layer").integer(0, kMaxLayer));
   factor.side = static_cast<FactorSide>(object.required("which").choice(kSideNames));
   factor.dim = object.required("dim").integer(1, 1'000'000);
+  if (const auto blocks = object.optional("blocks")) {
+    factor.blocks = blocks->integer(1, kMaxElements);
+  }
   const bool communicated = object.required("type").choice(kTypeNames) == 0;
   factor.owner = parse_rank(object.required("owner"), world);
   factor.sends_gradient = object.required("exchange").choice(kExchangeNames) == 1;
@@ -143,6 +146,7 @@ Json to_json(const Plan& plan) {
                        {"type", kTypeNames[factor.owner ? 0 : 1]},
                        {"owner", rank_json(factor.owner)},
                        {"exchange", kExchangeNames[factor.sends_gradient ? 1 : 0]}});
+    if (factor.blocks != 1) factors.back()["blocks"] = factor.blocks;
   }
   Json result = {{"format", kPlanFormat},
                  {"algorithm", plan.algorithm},

@@ -79,12 +79,17 @@ void validate_factors(const Plan& plan, const ModelSpec& model, const std::strin
     const LayerSpec& layer = model.layers[static_cast<std::size_t>(factor.layer)];
     const bool is_a = factor.side == FactorSide::kA;
     (is_a ? a : g).mark(factor.layer, place);
-    const std::int64_t expected = is_a ? layer.d_a : layer.d_g;
-    if (factor.dim != expected) {
+    const FactorShape expected = layer.shape(factor.side);
+    if (factor.dim != expected.dim()) {
       throw ConfigError(
           fmt::format("{}: dimension {} is not that of layer {} ({}); make the plan "
                       "for this model",
-                      place, factor.dim, layer.name, expected));
+                      place, factor.dim, layer.name, expected.dim()));
+    }
+    if (factor.blocks != expected.matrices()) {
+      throw ConfigError(
+          fmt::format("{}: {} blocks are not those of layer {} ({}); make the plan for this model",
+                      place, factor.blocks, layer.name, expected.matrices()));
     }
     check_owner(factor, plan.world, place);
     if (factor.sends_gradient) {
@@ -197,7 +202,7 @@ void validate_order(const Plan& plan, const std::string& where) {
 }
 
 // They are made from averaged factors, so they leave last, in full steps.
-void validate_means(const Plan& plan, const std::string& where) {
+void validate_means(const Plan& plan, const ModelSpec& model, const std::string& where) {
   std::vector<int> layers;
   for (std::size_t i = 0; i < plan.messages.size(); ++i) {
     if (carries_only(plan.messages[i], TensorKind::kDiagonalMeans)) {
@@ -209,7 +214,7 @@ void validate_means(const Plan& plan, const std::string& where) {
   std::sort(layers.begin(), layers.end());
   std::vector<int> needed;
   if (plan.world > 1 && plan.step == StepKind::kFull) {
-    const auto message = plan::diagonal_means_message(plan.options, plan.placements);
+    const auto message = plan::diagonal_means_message(model, plan.options, plan.placements);
     if (message) {
       for (const Member& member : message->members) needed.push_back(member.layer);
     }
@@ -287,7 +292,7 @@ void validate_against(const Plan& plan, const ModelSpec& model, const std::strin
   validate_members(plan, where);
   validate_messages(plan, model, where);
   validate_order(plan, where);
-  validate_means(plan, where);
+  validate_means(plan, model, where);
 }
 
 }  // namespace spdkfac

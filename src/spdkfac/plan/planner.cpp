@@ -21,7 +21,7 @@ void plan_step_messages(Plan& plan, const ModelSpec& model, std::span<const Laye
       plan::compute_stream(model, layers, costs, options.factor_schedule, with_factors);
   plan.messages = plan::plan_messages(model, stream, costs, options, plan.placements);
   if (plan.step != StepKind::kFull) return;
-  if (auto means = plan::diagonal_means_message(options, plan.placements)) {
+  if (auto means = plan::diagonal_means_message(model, options, plan.placements)) {
     plan.messages.push_back(std::move(*means));
   }
 }

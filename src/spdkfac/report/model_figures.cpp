@@ -75,10 +75,12 @@ ModelFigures figures_of(const ModelSpec& model, const std::optional<PaperModel>&
                        .dims_g = {},
                        .paper = paper};
   for (const LayerSpec& layer : model.layers) {
-    figures.a_elements += packed_elements(layer.d_a);
-    figures.g_elements += packed_elements(layer.d_g);
-    figures.dims_a.push_back(layer.d_a);
-    figures.dims_g.push_back(layer.d_g);
+    const FactorShape a = layer.shape(FactorSide::kA);
+    const FactorShape g = layer.shape(FactorSide::kG);
+    figures.a_elements += a.packed();
+    figures.g_elements += g.packed();
+    figures.dims_a.push_back(a.dim());
+    figures.dims_g.push_back(g.dim());
   }
   return figures;
 }

@@ -131,8 +131,8 @@ std::string messages_table(const Plan& plan) {
 }
 
 std::string factor_label(const FactorPlacement& factor) {
-  return fmt::format("{}{}({})", factor.side == FactorSide::kA ? "A" : "G", factor.layer,
-                     factor.dim);
+  return fmt::format("{}{}({}{})", factor.side == FactorSide::kA ? "A" : "G", factor.layer,
+                     factor.dim, factor.blocks == 1 ? "" : fmt::format("x{}", factor.blocks));
 }
 
 struct Load {

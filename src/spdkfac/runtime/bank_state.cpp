@@ -42,7 +42,7 @@ void check_options(const KfacState& state, const KfacOptions& options) {
 
 BankState::BankState(FactorBank& bank, Residence& residence) : bank_(bank), residence_(residence) {
   for (std::size_t layer = 0; layer < bank_.size(); ++layer) {
-    for (Named& one : tensors_of(layer, bank_.state(layer).groups())) {
+    for (Named& one : tensors_of(layer)) {
       items_.push_back(one.item);
       specs_.push_back(std::move(one.spec));
     }
@@ -53,7 +53,7 @@ std::string BankState::name(std::size_t layer, const std::string& key) const {
   return bank_.name(layer) + "." + key;
 }
 
-std::vector<BankState::Named> BankState::tensors_of(std::size_t layer, std::int64_t groups) const {
+std::vector<BankState::Named> BankState::tensors_of(std::size_t layer) const {
   using Kind = Item::Kind;
   std::vector<Named> all;
   all.push_back({{Kind::kAveraged, {layer, FactorSide::kA}}, {name(layer, "averaged"), "I64", {}}});
@@ -67,9 +67,9 @@ std::vector<BankState::Named> BankState::tensors_of(std::size_t layer, std::int6
         all.push_back({{kind, {layer, side}, i}, packed_spec(full, parts[i])});
       }
     };
-    add(Kind::kAverage, parts_of(state.new_average(side, groups, at::kMeta)));
+    add(Kind::kAverage, parts_of(state.new_average(side, at::kMeta)));
     add(Kind::kInverse,
-        parts_of(state.new_inverse(side, groups, at::kMeta), state.new_moments(side, at::kMeta)));
+        parts_of(state.new_inverse(side, at::kMeta), state.new_moments(side, at::kMeta)));
   }
   return all;
 }
@@ -96,13 +96,12 @@ std::vector<StatePart> BankState::parts(const Item& item) const {
   const FactorSide side = item.id.side;
   if (item.kind == Item::Kind::kAverage) {
     if (layer.ready() && layer.factor(side).average) return parts_of(*layer.factor(side).average);
-    return parts_of(layer.new_average(side, layer.groups(), at::kCPU));
+    return parts_of(layer.new_average(side, at::kCPU));
   }
   if (layer.ready() && layer.factor(side).inverse) {
     return parts_of(*layer.factor(side).inverse, layer.factor(side).moments);
   }
-  return parts_of(layer.new_inverse(side, layer.groups(), at::kCPU),
-                  layer.new_moments(side, at::kCPU));
+  return parts_of(layer.new_inverse(side, at::kCPU), layer.new_moments(side, at::kCPU));
 }
 
 at::Tensor BankState::read(std::size_t tensor) {
@@ -134,19 +133,11 @@ at::Tensor BankState::read(std::size_t tensor) {
   return packed.is_cpu() ? packed.clone() : packed.cpu();
 }
 
-std::int64_t BankState::groups_in(const KfacState& state, std::size_t layer) const {
-  const LayerState& own = bank_.state(layer);
-  const auto found = state.tensors.find(name(layer, "g_average"));
-  if (own.ready() || found == state.tensors.end() || found->second.dim() != 2) return own.groups();
-  const std::int64_t groups = found->second.size(0);
-  return groups >= 1 && own.layer().weight.size(0) % groups == 0 ? groups : own.groups();
-}
-
 void BankState::check(const KfacState& state, const KfacOptions& options) const {
   check_options(state, options);
   std::set<std::string> expected;
   for (std::size_t layer = 0; layer < bank_.size(); ++layer) {
-    for (const auto& [item, spec] : tensors_of(layer, groups_in(state, layer))) {
+    for (const auto& [item, spec] : tensors_of(layer)) {
       expected.insert(spec.name);
       const auto found = state.tensors.find(spec.name);
       const bool flag = item.kind == Item::Kind::kAveraged || item.kind == Item::Kind::kStale;
@@ -181,7 +172,7 @@ KfacState BankState::completed(KfacState state) const {
   std::vector<double> there;    // whether this rank's state has the tensor
   std::vector<double> lacking;  // whether it must have it, and has not
   for (std::size_t layer = 0; layer < bank_.size(); ++layer) {
-    for (const auto& [item, spec] : tensors_of(layer, groups_in(state, layer))) {
+    for (const auto& [item, spec] : tensors_of(layer)) {
       const bool has = state.tensors.contains(spec.name);
       specs.push_back(spec);
       there.push_back(has ? 1 : 0);
@@ -218,10 +209,9 @@ void BankState::load(const KfacState& state) {
       own.forget();
       continue;
     }
-    const std::int64_t groups = groups_in(state, layer);
-    own.make_ready(groups);
+    own.make_ready();
     own.stale = flag_of(state, name(layer, "stale"));
-    for (const auto& [item, spec] : tensors_of(layer, groups)) {
+    for (const auto& [item, spec] : tensors_of(layer)) {
       if (item.kind == Item::Kind::kAveraged || item.kind == Item::Kind::kStale) continue;
       if (kept_elsewhere(item)) continue;
       const FactorState& factor = own.factor(item.id.side);

@@ -42,10 +42,7 @@ class BankState {
     Item item;
     TensorSpec spec;
   };
-  // The tensors of a layer with so many groups.
-  std::vector<Named> tensors_of(std::size_t layer, std::int64_t groups) const;
-  // As many groups as the state has; the layer's own if it cannot be told.
-  std::int64_t groups_in(const KfacState& state, std::size_t layer) const;
+  std::vector<Named> tensors_of(std::size_t layer) const;
   std::string name(std::size_t layer, const std::string& key) const;
   bool averaged(std::size_t layer) const;
   bool kept_elsewhere(const Item& item) const;

@@ -48,7 +48,7 @@ void restore(const std::vector<at::Tensor>& tensors, const std::vector<at::Tenso
 
 ModelSpec describe(const std::string& name, torch::nn::Module& model,
                    const std::function<at::Tensor(at::Tensor)>& forward, std::int64_t batch,
-                   const std::vector<std::int64_t>& input) {
+                   const std::vector<std::int64_t>& input, const FactorLimit& limit) {
   const std::vector<TrackedLayer> tracked = tracked_layers(model);
   // Two examples: batch statistics need more than one value.
   std::vector<std::int64_t> shape = {2};
@@ -61,14 +61,15 @@ ModelSpec describe(const std::string& name, torch::nn::Module& model,
                                      ? at::TensorOptions()
                                      : tracked[0].weight.options().requires_grad(false)));
       },
-      batch, input);
+      batch, input, limit);
   restore(model.buffers(), buffers);
   return spec;
 }
 
 ModelSpec describe(const std::string& name, const std::vector<TrackedLayer>& tracked,
                    const std::vector<at::Tensor>& parameters, const std::function<void()>& forward,
-                   std::int64_t batch, const std::vector<std::int64_t>& input) {
+                   std::int64_t batch, const std::vector<std::int64_t>& input,
+                   const FactorLimit& limit) {
   const auto observer = std::make_shared<Observer>(tracked.size());
   {
     const runtime::Capture capture(tracked, observer);
@@ -89,7 +90,7 @@ ModelSpec describe(const std::string& name, const std::vector<TrackedLayer>& tra
       calls.order().empty() ? 1 : calls.uses(calls.order().front()).front().examples;
   spec.layers =
       runtime::specs_of_calls(tracked, calls.in_batch(std::max<std::int64_t>(1, examples)),
-                              runtime::parameters_by_layer(tracked, parameters), "describe");
+                              runtime::parameters_by_layer(tracked, parameters), limit);
   for (const LayerSpec& layer : spec.layers) spec.parameters += layer.gradient_elements();
   return spec;
 }

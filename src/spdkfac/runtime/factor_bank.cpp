@@ -157,15 +157,19 @@ void FactorBank::note_averages(const std::vector<FactorId>& ids, const at::Tenso
 std::vector<Incidents::Factor> FactorBank::described(const std::vector<FactorId>& ids) const {
   std::vector<Incidents::Factor> factors;
   factors.reserve(ids.size());
-  for (const FactorId id : ids) factors.push_back({id, factor(id).sum.size(0), factor(id).dim()});
+  for (const FactorId id : ids) {
+    const FactorShape& shape = factor(id).shape;
+    factors.push_back({id, kfac::Inverse::flags(shape), shape.size});
+  }
   return factors;
 }
 
 FactorBank::DampingPair FactorBank::joined_dampings(const std::vector<std::size_t>& layers) const {
-  std::vector<at::Tensor> means;
+  std::vector<kfac::ShapedFactor> means;
   for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) {
     for (const std::size_t layer : layers) {
-      means.push_back(factor({layer, side}).average->mean());
+      const kfac::RunningAverage& average = *factor({layer, side}).average;
+      means.push_back({average.mean(), average.shape()});
     }
   }
   // A layer has as many groups on both sides.
@@ -180,79 +184,90 @@ std::vector<FactorBank::DampingPair> FactorBank::dampings(
   std::vector<DampingPair> result;
   std::int64_t first = 0;
   for (const std::size_t layer : layers) {
-    const at::Tensor& sum = factor({layer, FactorSide::kA}).sum;
+    const FactorState& state = factor({layer, FactorSide::kA});
+    const std::int64_t groups = state.shape.groups;
     const auto of_layer = [&](const at::Tensor& dampings) {
-      return dampings.narrow(0, first, sum.size(0)).to(sum.scalar_type());  // layers may differ
+      return dampings.narrow(0, first, groups).to(state.sum.scalar_type());  // layers may differ
     };
     result.emplace_back(of_layer(all.first), of_layer(all.second));
-    first += sum.size(0);
+    first += groups;
   }
   return result;
 }
 
-std::vector<FactorBank::DampingPair> FactorBank::dampings(const at::Tensor& means_a,
-                                                          const at::Tensor& means_g) const {
-  const DampingPair all =
-      kfac::damping_of_means(means_a, means_g, options_.damping_mode, options_.damping);
-  std::vector<DampingPair> result;
-  for (std::int64_t layer = 0; layer < means_a.size(0); ++layer) {
-    result.emplace_back(all.first.narrow(0, layer, 1), all.second.narrow(0, layer, 1));
+std::vector<FactorBank::DampingPair> FactorBank::dampings(
+    const std::vector<DampingPair>& means) const {
+  if (means.empty()) return {};
+  std::vector<at::Tensor> means_a;
+  std::vector<at::Tensor> means_g;
+  std::vector<std::int64_t> groups;
+  for (const auto& [a, g] : means) {
+    means_a.push_back(a);
+    means_g.push_back(g);
+    groups.push_back(a.numel());
   }
+  const DampingPair all = kfac::damping_of_means(at::cat(means_a), at::cat(means_g),
+                                                 options_.damping_mode, options_.damping);
+  const std::vector<at::Tensor> of_a = all.first.split_with_sizes(groups);
+  const std::vector<at::Tensor> of_g = all.second.split_with_sizes(groups);
+  std::vector<DampingPair> result;
+  for (std::size_t i = 0; i < means.size(); ++i) result.emplace_back(of_a[i], of_g[i]);
   return result;
 }
 
 void FactorBank::invert(const std::vector<Inversion>& inversions) {
-  if (inversions.empty()) return;
-  if (factor(inversions.front().id).sum.is_cuda()) {
-    std::vector<FactorId> ids;
-    std::vector<at::Tensor> dampings;
-    for (const Inversion& one : inversions) {
-      ids.push_back(one.id);
-      dampings.push_back(one.damping);
+  std::vector<Inversion> together;
+  for (const Inversion& one : inversions) {
+    const FactorState& state = factor(one.id);
+    if (state.sum.is_cuda() && !state.shape.is_diagonal()) {
+      together.push_back(one);
+    } else {
+      invert_one(one);
     }
-    return invert_together(ids, at::cat(dampings));
   }
-  for (const auto& [id, damping] : inversions) {
-    FactorState& state = factor(id);
-    {
-      const StepSpan span(recorder_, StepPart::kInverse, at::kCPU, "inverse", name(id.layer), id);
-      kfac::refresh_inverse(state.average->mean(), damping, *state.inverse);
-    }
-    incidents_.inverted(described({id}), state.inverse->failures, state.inverse->kept);
-  }
+  if (!together.empty()) invert_together(together);
 }
 
 void FactorBank::invert_all(const std::vector<std::size_t>& layers) {
-  if (layers.empty()) return;
-  if (states_[layers.front()].layer().weight.is_cuda()) {
-    std::vector<FactorId> ids;
-    for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) {
-      for (const std::size_t layer : layers) ids.push_back({layer, side});
-    }
-    const auto [damping_a, damping_g] = joined_dampings(layers);
-    invert_together(ids, at::cat({damping_a, damping_g}));
-  } else {
-    const std::vector<DampingPair> added = dampings(layers);
-    for (std::size_t i = 0; i < layers.size(); ++i) {
-      invert({{{layers[i], FactorSide::kA}, added[i].first},
-              {{layers[i], FactorSide::kG}, added[i].second}});
-    }
+  const std::vector<DampingPair> added = dampings(layers);
+  std::vector<Inversion> inversions;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    inversions.push_back({{layers[i], FactorSide::kA}, added[i].first});
+    inversions.push_back({{layers[i], FactorSide::kG}, added[i].second});
   }
+  invert(inversions);
   for (const std::size_t layer : layers) states_[layer].stale = false;
 }
 
-void FactorBank::invert_together(const std::vector<FactorId>& ids, const at::Tensor& dampings) {
+void FactorBank::invert_one(const Inversion& inversion) {
+  const auto& [id, damping] = inversion;
+  FactorState& state = factor(id);
+  {
+    const StepSpan span(recorder_, StepPart::kInverse, state.sum.device(), "inverse",
+                        name(id.layer), id);
+    kfac::refresh_inverse(state.average->mean(), damping, *state.inverse);
+  }
+  incidents_.inverted(described({id}), state.inverse->failures, state.inverse->kept);
+}
+
+void FactorBank::invert_together(const std::vector<Inversion>& inversions) {
+  std::vector<FactorId> ids;
   std::vector<kfac::InverseBatch::Task> tasks;
-  for (const FactorId id : ids) {
-    tasks.push_back({factor(id).average->mean(), &*factor(id).inverse});
+  std::vector<at::Tensor> dampings;
+  for (const auto& [id, damping] : inversions) {
+    FactorState& state = factor(id);
+    ids.push_back(id);
+    tasks.push_back({state.average->mean(), &*state.inverse});
+    dampings.push_back(kfac::for_matrices(damping, state.shape));
   }
   kfac::InverseBatch& batch = batches_.inverses(ids, tasks);
   {
     const bool single = ids.size() == 1;
-    StepSpan span(recorder_, StepPart::kInverse, dampings.device(), single ? "inverse" : "inverses",
+    StepSpan span(recorder_, StepPart::kInverse, dampings.front().device(),
+                  single ? "inverse" : "inverses",
                   single ? name(ids.front().layer) : std::string());
     if (recorder_.on()) span.set_shares(shares_by_arithmetic(ids));
-    batch.refresh(dampings);
+    batch.refresh(at::cat(dampings));
   }
   incidents_.inverted(described(ids), batch.failures(), batch.kept());
 }
@@ -263,8 +278,8 @@ std::vector<StepEvent::Share> FactorBank::shares_by_arithmetic(
   std::vector<StepEvent::Share> shares;
   double all = 0;
   for (const FactorId id : ids) {
-    const at::Tensor& sum = factor(id).sum;
-    const double cube = static_cast<double>(sum.size(0)) * std::pow(sum.size(-1), 3);
+    const FactorShape& shape = factor(id).shape;
+    const double cube = static_cast<double>(shape.matrices()) * std::pow(shape.dim(), 3);
     shares.push_back({id, cube});
     all += cube;
   }

@@ -55,9 +55,9 @@ class FactorBank {
   using DampingPair = std::pair<at::Tensor, at::Tensor>;
   // What the diagonals of both factors get, [groups] each; of many layers at once, because one by
   // one it takes as long as small inversions. From their averages, or from the means of their
-  // diagonals, one value a layer.
+  // diagonals, [groups] each.
   std::vector<DampingPair> dampings(const std::vector<std::size_t>& layers) const;
-  std::vector<DampingPair> dampings(const at::Tensor& means_a, const at::Tensor& means_g) const;
+  std::vector<DampingPair> dampings(const std::vector<DampingPair>& means) const;
   struct Inversion {
     FactorId id;
     at::Tensor damping;  // [groups]
@@ -88,7 +88,9 @@ class FactorBank {
   std::vector<Incidents::Factor> described(const std::vector<FactorId>& ids) const;
   // Of the factors A, then G, of these layers, for all groups.
   DampingPair joined_dampings(const std::vector<std::size_t>& layers) const;
-  void invert_together(const std::vector<FactorId>& ids, const at::Tensor& dampings);
+  void invert_one(const Inversion& inversion);
+  // On a GPU.
+  void invert_together(const std::vector<Inversion>& inversions);
   std::vector<StepEvent::Share> shares_by_arithmetic(const std::vector<FactorId>& ids) const;
   at::Tensor precondition_together(const std::vector<std::size_t>& layers);
   at::Tensor precondition_one(std::size_t layer);

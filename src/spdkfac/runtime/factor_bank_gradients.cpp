@@ -73,8 +73,9 @@ at::Tensor FactorBank::precondition_one(std::size_t index) {
   const kfac::WeightLayout layout = kind_of(layer.kind).layout;
   const at::Tensor& inverse_a = state.factor(FactorSide::kA).inverse->value;
   const at::Tensor& inverse_g = state.factor(FactorSide::kG).inverse->value;
-  const std::array<std::int64_t, 3> shape = {inverse_a.size(0), inverse_g.size(1),
-                                             inverse_a.size(1)};
+  const FactorShape& shape_a = state.factor(FactorSide::kA).shape;
+  const std::array<std::int64_t, 3> shape = {shape_a.groups,
+                                             state.factor(FactorSide::kG).shape.size, shape_a.size};
   auto [joined, product, result] = scratch(shape, inverse_a.options());
   if (!layer.bias.defined() && layout == kfac::WeightLayout::kOutIn && weight.is_contiguous() &&
       weight.dtype() == joined.dtype()) {
@@ -132,6 +133,9 @@ at::Tensor FactorBank::precondition_together(const std::vector<std::size_t>& lay
 bool FactorBank::goes_together(std::size_t index) const {
   const LayerState& state = states_[index];
   const TrackedLayer& layer = state.layer();
+  for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) {
+    if (state.factor(side).shape.is_split()) return false;  // one product would not do
+  }
   const at::ScalarType type = state.factor(FactorSide::kA).inverse->value.scalar_type();
   if (layer.frozen_weight || kind_of(layer.kind).layout != kfac::WeightLayout::kOutIn) return false;
   const at::Tensor bias = layer.bias_gradient();

@@ -28,8 +28,8 @@ enum class IncidentKind {
 struct IncidentNote {
   struct Factor {
     FactorId id;
-    std::int64_t groups = 1;
-    std::int64_t dim = 0;
+    std::int64_t flags = 1;  // of its inverse
+    std::int64_t size = 0;   // rows
   };
   IncidentKind kind = IncidentKind::kGradientNotFinite;
   std::vector<Factor> factors;

@@ -33,7 +33,7 @@ void Incidents::inverted(const std::vector<Factor>& factors, const at::Tensor& f
   counters_.inverse_updates += static_cast<std::int64_t>(factors.size());
   std::vector<Factor> of_element;
   for (const Factor& factor : factors) {
-    of_element.insert(of_element.end(), static_cast<std::size_t>(factor.groups), factor);
+    of_element.insert(of_element.end(), static_cast<std::size_t>(factor.flags), factor);
   }
   note(IncidentKind::kInverseFailed, of_element, failures);
   note(IncidentKind::kInverseKept, std::move(of_element), kept);
@@ -132,7 +132,7 @@ std::string Incidents::subject_of(const Incident& incident) const {
   const std::string& name = names_[factor.id.layer];
   if (incident.note->kind == IncidentKind::kLayerScaled) return name;
   return fmt::format("{} of {} (dimension {})", factor.id.side == FactorSide::kA ? "A" : "G", name,
-                     factor.dim);
+                     factor.size);
 }
 
 std::string Incidents::text_of(IncidentKind kind, std::int64_t step,

@@ -32,7 +32,7 @@ class Incidents {
   void averaged(const std::vector<Factor>& factors, const at::Tensor& finite);
   // Likewise those of `averaged` that no rank had: nothing is wrong, but they were not averaged in.
   void absent(const std::vector<Factor>& factors, const at::Tensor& flags);
-  // `failures` and `kept` have an element for each group of each factor.
+  // `failures` and `kept` have the elements of each factor's (kfac::Inverse).
   void inverted(const std::vector<Factor>& factors, const at::Tensor& failures,
                 const at::Tensor& kept);
   // The layer has a gradient, but no call of it was seen.

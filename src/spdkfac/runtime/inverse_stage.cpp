@@ -54,9 +54,10 @@ void InverseStage::exchange_means(const PlannedStep& step) {
       if (!step.contains(member) || rank_ != factor.owner.value_or(0)) continue;
       const FactorState& state =
           bank_.state(step.order().tracked(factor.layer)).factor(factor.side);
+      const std::int64_t groups = state.shape.groups;
       launcher_.slot(member)
-          .narrow(0, factor.side == FactorSide::kA ? 0 : 1, 1)
-          .copy_(kfac::mean_diagonal(state.average->mean()));
+          .narrow(0, factor.side == FactorSide::kA ? 0 : groups, groups)
+          .copy_(kfac::mean_diagonal({state.average->mean(), state.shape}));
     }
     launcher_.send(index);
     launcher_.wait(index);
@@ -70,17 +71,14 @@ InverseStage::Dampings InverseStage::dampings(const PlannedStep& step) const {
   }
   // Of some, messages have brought the means; of the others this rank keeps both averages.
   std::vector<int> order;
-  std::vector<at::Tensor> sent;
+  std::vector<FactorBank::DampingPair> sent;
   for (const int layer : layers) {
     if (!step.contains(means_of(layer))) continue;
     order.push_back(layer);
-    sent.push_back(launcher_.slot(means_of(layer)));
+    const std::vector<at::Tensor> sides = launcher_.slot(means_of(layer)).chunk(2);
+    sent.emplace_back(sides[0], sides[1]);
   }
-  std::vector<FactorBank::DampingPair> all;
-  if (!sent.empty()) {
-    const at::Tensor means = at::stack(sent);
-    all = bank_.dampings(means.select(1, 0), means.select(1, 1));
-  }
+  std::vector<FactorBank::DampingPair> all = bank_.dampings(sent);
   std::vector<std::size_t> kept;
   for (const int layer : layers) {
     if (step.contains(means_of(layer))) continue;

@@ -51,6 +51,12 @@ void validate(const KfacOptions& options) {
           "at least 1 step");
   require(options.factor_rows >= 0, "factor_rows", options.factor_rows,
           "a number of rows above 0, or 0 for all");
+  require(options.max_dimension >= 1, "max_dimension", options.max_dimension,
+          "at least 1 row, such as 8192");
+  if (options.memory_limit) {
+    require(options.memory_limit->value() >= 1, "memory_limit", options.memory_limit->value(),
+            "a number of bytes of at least 1");
+  }
   require(options.patch_memory >= kMebibyte, "patch_memory", options.patch_memory.value(),
           "at least 1 MiB, in bytes");
 }
@@ -63,12 +69,14 @@ std::string digest(const KfacOptions& options) {
   return fmt::format(
       "damping={} damping_mode={} running_average={} identity_start={} convention={} "
       "loss_reduction={} kl_clip={} graft={} graft_beta1={} graft_beta2={} graft_epsilon={} "
-      "factor_interval={} inverse_interval={} growing_intervals={} factor_rows={}",
+      "factor_interval={} inverse_interval={} growing_intervals={} factor_rows={} "
+      "max_dimension={} large_factors={}",
       options.damping, name(damping_names(), options.damping_mode), options.running_average,
       options.identity_start, name(convention_names(), options.convention),
       name(loss_reduction_names(), options.loss_reduction), options.kl_clip,
       name(graft_names(), options.graft), beta1, beta2, epsilon, options.factor_interval,
-      options.inverse_interval, options.growing_intervals, options.factor_rows);
+      options.inverse_interval, options.growing_intervals, options.factor_rows,
+      options.max_dimension, name(large_factors_names(), options.large_factors));
 }
 
 }  // namespace spdkfac

@@ -46,6 +46,12 @@ struct KfacOptions {
   // Factors of layers with more rows, examples times positions, come from a sample of so many of
   // them, but at least an eighth; 0: from all.
   std::int64_t factor_rows = 0;
+  // Factors of more rows are not kept whole, but as large_factors says.
+  std::int64_t max_dimension = FactorLimit().max_dimension;
+  LargeFactors large_factors = LargeFactors::kDiagonal;
+  FactorLimit factor_limit() const { return {max_dimension, large_factors}; }
+  // What factors, inverses and messages may take on a rank; none: what is free.
+  std::optional<Bytes> memory_limit = std::nullopt;
   Bytes patch_memory = kDefaultPatchMemory;
   Precision precision = Precision::kTf32;  // of products on a GPU
   bool trace = false;                      // record each step's Trace

@@ -27,7 +27,17 @@ void FactorState::clear() {
 LayerState::LayerState(TrackedLayer layer, const KfacOptions& options)
     : layer_(std::move(layer)), options_(&options) {}
 
-void LayerState::make_ready(std::int64_t groups) {
+void LayerState::make_ready_for(const kfac::LayerUse& use) {
+  if (use.groups() != layer_.groups) {
+    throw ConfigError(
+        fmt::format("kfac: layer {} was called with {} groups, but its module has {}; call it as "
+                    "its module does, or leave it out (skip_layers=)",
+                    layer_.name, use.groups(), layer_.groups));
+  }
+  make_ready();
+}
+
+void LayerState::make_ready() {
   if (ready()) {
     if (a_->sum.device() == layer_.weight.device()) return;
     throw ConfigError(
@@ -35,16 +45,19 @@ void LayerState::make_ready(std::int64_t groups) {
                     "Preconditioner after moving the model",
                     layer_.name, a_->sum.device().str(), layer_.weight.device().str()));
   }
-  const auto zeros = [&](FactorSide side) {
-    const std::int64_t size = dim(side, groups);
-    return at::zeros({groups, size, size}, factor_options(layer_.weight));
+  const auto made = [&](FactorSide side) {
+    FactorState state;
+    state.shape = shape(side);
+    const std::int64_t dim = state.shape.dim();
+    state.sum = at::zeros({state.shape.matrices(), dim, dim}, factor_options(layer_.weight));
+    return state;
   };
-  a_.emplace().sum = zeros(FactorSide::kA);
-  g_.emplace().sum = zeros(FactorSide::kG);
+  a_ = made(FactorSide::kA);
+  g_ = made(FactorSide::kG);
 }
 
 void LayerState::keep(FactorSide side, bool average, bool inverse) {
-  if (!ready()) make_ready(layer_.groups);  // another rank has called it
+  if (!ready()) make_ready();  // another rank has called it
   FactorState& state = factor(side);
   if (!average) state.average.reset();
   if (!inverse) {
@@ -52,15 +65,15 @@ void LayerState::keep(FactorSide side, bool average, bool inverse) {
     state.moments.reset();
   }
   const at::Device device = state.sum.device();
-  if (average && !state.average) state.average = new_average(side, groups(), device);
+  if (average && !state.average) state.average = new_average(side, device);
   if (inverse && !state.inverse) {
-    state.inverse = new_inverse(side, groups(), device);
+    state.inverse = new_inverse(side, device);
     state.moments = new_moments(side, device);
   }
 }
 
 void LayerState::defer(FactorSide side, const Call& call) {
-  make_ready(call.use.groups());
+  make_ready_for(call.use);
   Call& held = deferred(side).emplace_back(call);
   if (held.tensor.defined()) held.tensor = held.tensor.detach();
 }
@@ -70,7 +83,7 @@ void LayerState::add_deferred(FactorSide side, const Passes& passes) {
 }
 
 void LayerState::add(FactorSide side, const Call& call, const Passes& passes) {
-  make_ready(call.use.groups());
+  make_ready_for(call.use);
   FactorState& state = factor(side);
   state.called = true;
   if (call.use.rows() == 0) return;
@@ -85,7 +98,7 @@ void LayerState::add(FactorSide side, const Call& call, const Passes& passes) {
 }
 
 void LayerState::add_products(FactorSide side, const Call& call, double scale) {
-  make_ready(call.use.groups());
+  make_ready_for(call.use);
   if (call.use.rows() == 0) return;
   FactorState& state = factor(side);
   const auto multiply =
@@ -115,19 +128,13 @@ void LayerState::clear() {
   g_->clear();
 }
 
-std::int64_t LayerState::dim(FactorSide side, std::int64_t groups) const {
-  return side == FactorSide::kG ? layer_.d_g(groups) : layer_.d_a(groups);
-}
-
-kfac::RunningAverage LayerState::new_average(FactorSide side, std::int64_t groups,
-                                             at::Device device) const {
-  return {groups, dim(side, groups), options_->running_average, options_->identity_start,
+kfac::RunningAverage LayerState::new_average(FactorSide side, at::Device device) const {
+  return {shape(side), options_->running_average, options_->identity_start,
           factor_options(layer_.weight).device(device)};
 }
 
-kfac::Inverse LayerState::new_inverse(FactorSide side, std::int64_t groups,
-                                      at::Device device) const {
-  return {groups, dim(side, groups), factor_options(layer_.weight).device(device)};
+kfac::Inverse LayerState::new_inverse(FactorSide side, at::Device device) const {
+  return {shape(side), factor_options(layer_.weight).device(device)};
 }
 
 std::optional<kfac::AdamMoments> LayerState::new_moments(FactorSide side, at::Device device) const {

@@ -11,6 +11,7 @@
 #include "spdkfac/kfac/graft.h"
 #include "spdkfac/kfac/inverse.h"
 #include "spdkfac/kfac/running_average.h"
+#include "spdkfac/runtime/factor_shapes.h"
 #include "spdkfac/runtime/kfac_options.h"
 #include "spdkfac/runtime/passes.h"
 #include "spdkfac/runtime/tracked_layer.h"
@@ -23,7 +24,8 @@ at::TensorOptions factor_options(const at::Tensor& weight);
 // One Kronecker factor of a layer: this batch's sum, the running average, the inverse. A rank keeps
 // only what it needs of the last two.
 struct FactorState {
-  at::Tensor sum;                         // [groups, d, d], upper triangles
+  FactorShape shape;
+  at::Tensor sum;                         // of that shape, upper triangles
   bool called = false;                    // in this batch, also without rows
   bool summed = false;                    // whether the sum holds anything of this batch
   std::int64_t examples = 0;              // that the sum holds, of this batch
@@ -33,7 +35,6 @@ struct FactorState {
   // Of G, for updates of Adam's length: kept where the inverse is.
   std::optional<kfac::AdamMoments> moments = std::nullopt;
 
-  std::int64_t dim() const { return sum.size(-1); }
   void clear();
 };
 
@@ -44,8 +45,8 @@ class LayerState {
 
   const TrackedLayer& layer() const { return layer_; }
   bool ready() const { return a_.has_value(); }
-  // Makes the tensors of a layer that was not called; it has this number of groups.
-  void make_ready(std::int64_t groups);
+  // Makes the tensors of a layer that was not called.
+  void make_ready();
   FactorState& factor(FactorSide side) { return side == FactorSide::kA ? *a_ : *g_; }
   const FactorState& factor(FactorSide side) const { return side == FactorSide::kA ? *a_ : *g_; }
 
@@ -81,17 +82,18 @@ class LayerState {
   // Whether the averages changed since the inverses were made.
   bool stale = false;
 
-  // For states of a run: the factors of a layer that was not called yet are those of `groups`, or
-  // what its module says.
-  std::int64_t groups() const { return ready() ? a_->sum.size(0) : layer_.groups; }
-  std::int64_t dim(FactorSide side, std::int64_t groups) const;
-  kfac::RunningAverage new_average(FactorSide side, std::int64_t groups, at::Device device) const;
-  kfac::Inverse new_inverse(FactorSide side, std::int64_t groups, at::Device device) const;
+  FactorShape shape(FactorSide side) const {
+    return factor_shape(layer_, side, options_->factor_limit());
+  }
+  // For states of a run, also of a layer that was not called yet.
+  kfac::RunningAverage new_average(FactorSide side, at::Device device) const;
+  kfac::Inverse new_inverse(FactorSide side, at::Device device) const;
   std::optional<kfac::AdamMoments> new_moments(FactorSide side, at::Device device) const;
   // As if the layer had never been averaged.
   void forget();
 
  private:
+  void make_ready_for(const kfac::LayerUse& use);
   kfac::LayerUse use_in_pass(const Call& call, const Passes& passes);
   std::vector<Call>& deferred(FactorSide side) { return deferred_[side == FactorSide::kA ? 0 : 1]; }
   const std::vector<Call>& deferred(FactorSide side) const {

@@ -4,37 +4,34 @@
 #include <map>
 #include <set>
 
-#include <fmt/format.h>
-
-#include "spdkfac/base/error.h"
-
 namespace spdkfac::runtime {
 namespace {
 
+// Multiplications and additions of a factor of one example.
+Flops factor_flops(const FactorShape& shape, std::int64_t positions) {
+  const auto dim = static_cast<double>(shape.dim());
+  return Flops(2 * dim * dim * static_cast<double>(shape.matrices() * positions));
+}
+
 LayerSpec spec_of_uses(const TrackedLayer& layer, const std::vector<kfac::LayerUse>& uses,
-                       const std::string& where) {
+                       const FactorLimit& limit) {
+  const FactorShape a = factor_shape(layer, FactorSide::kA, limit);
+  const FactorShape g = factor_shape(layer, FactorSide::kG, limit);
   LayerSpec spec;
   spec.name = layer.name;
   spec.kind = layer.kind;
   spec.bias = layer.bias.defined() && !layer.frozen_weight;  // else it is the only tensor
-  spec.d_a = layer.d_a(1);
-  spec.d_g = layer.d_g(1);
+  spec.d_a = a.size;
+  spec.d_g = g.size;
+  spec.groups = layer.groups;
+  spec.blocks_a = a.blocks;
+  spec.blocks_g = g.blocks;
   spec.positions = 0;
-  for (const kfac::LayerUse& use : uses) {
-    if (use.groups() > 1) {
-      throw ConfigError(fmt::format(
-          "{}: layer {} has {} groups; layer tables do not support grouped convolutions yet", where,
-          layer.name, use.groups()));
-    }
-    spec.positions += use.positions;
-  }
-  const auto d_in = static_cast<double>(layer.inputs_of(1));
-  const auto d_a = static_cast<double>(spec.d_a);
-  const auto d_g = static_cast<double>(spec.d_g);
-  const auto positions = static_cast<double>(spec.positions);
-  spec.flops = LayerFlops{.forward = Flops(2 * d_in * d_g * positions),
-                          .factor_a = Flops(2 * d_a * d_a * positions),
-                          .factor_g = Flops(2 * d_g * d_g * positions)};
+  for (const kfac::LayerUse& use : uses) spec.positions += use.positions;
+  const auto products = static_cast<double>(layer.inputs_of_group() * layer.all_outputs());
+  spec.flops = LayerFlops{.forward = Flops(2 * products * static_cast<double>(spec.positions)),
+                          .factor_a = factor_flops(a, spec.positions),
+                          .factor_g = factor_flops(g, spec.positions)};
   return spec;
 }
 
@@ -79,10 +76,10 @@ std::vector<std::vector<ParameterPart>> parameters_by_layer(
 
 std::vector<LayerSpec> specs_of_calls(const std::vector<TrackedLayer>& layers, const CallLog& calls,
                                       const std::vector<std::vector<ParameterPart>>& parameters,
-                                      const std::string& where) {
+                                      const FactorLimit& limit) {
   std::vector<LayerSpec> specs;
   for (const std::size_t layer : calls.order()) {
-    specs.push_back(spec_of_uses(layers[layer], calls.uses(layer), where));
+    specs.push_back(spec_of_uses(layers[layer], calls.uses(layer), limit));
     for (const ParameterPart& parameter : parameters[layer]) {
       specs.back().gradients.push_back(parameter.numel());
     }

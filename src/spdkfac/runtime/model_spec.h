@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
 #include <vector>
 
 #include "spdkfac/kfac/factor.h"
 #include "spdkfac/plan/layer_spec.h"
+#include "spdkfac/runtime/factor_shapes.h"
 #include "spdkfac/runtime/tracked_layer.h"
 
 namespace spdkfac::runtime {
@@ -35,10 +35,9 @@ class CallLog {
 std::vector<std::vector<ParameterPart>> parameters_by_layer(
     const std::vector<TrackedLayer>& layers, const std::vector<at::Tensor>& parameters);
 
-// The table of the layers that were called, in the order of their calls. What a table cannot hold
-// is a ConfigError that begins with `where`.
+// The table of the layers that were called, in the order of their calls.
 std::vector<LayerSpec> specs_of_calls(const std::vector<TrackedLayer>& layers, const CallLog& calls,
                                       const std::vector<std::vector<ParameterPart>>& parameters,
-                                      const std::string& where);
+                                      const FactorLimit& limit);
 
 }  // namespace spdkfac::runtime

@@ -132,7 +132,11 @@ Preconditioner::Impl::Impl(std::vector<TrackedLayer> tracked, std::vector<at::Te
                 runtime::LayerGradients(runtime::parameters_by_layer(layers, parameters_))),
       calls_(layers.size()),
       came_(layers.size(), false),
-      plans_(distribution_, options, device(), std::move(logger)) {
+      plans_(distribution_, options, device(), logger) {
+  if (second_order_) {
+    runtime::log_split_factors(layers, options.factor_limit(), *logger);
+    require_memory_at_start();
+  }
   if (distribution_.send_gradients)
     hook_gradients(runtime::parameters_by_layer(layers, parameters_));
   if (distribution_.messages_after_passes) executor_.hold_messages();
@@ -280,48 +284,6 @@ void Preconditioner::Impl::clip(const std::vector<at::Tensor>& inner, double lea
                               runtime::with_unclipped(layers, inner, others_));
   incidents_.gradients(result.bad);
   incidents_.scaled(clipped, result.raw);
-}
-
-// --- plans ---
-
-// The order of layers and their work are known after the first forward pass.
-void Preconditioner::Impl::make_first_plan() {
-  executor_.settle();
-  const std::int64_t batch = bank_.passes().batch();
-  calls_ = plans_.make_first(layers, batch > 0 ? calls_.in_batch(batch) : calls_, parameters_);
-  executor_.adopt(plans_.followed(), plans_.model(), calls_.order());
-}
-
-void Preconditioner::Impl::make_plan_again() {
-  timing_ = false;
-  plans_.make_again(runtime::joined_times(profiles()));
-  timed_.clear();
-  executor_.adopt(plans_.followed(), plans_.model(), calls_.order());
-}
-
-void Preconditioner::Impl::time_layers(bool on) {
-  if (plans_.model().layers.empty()) {
-    throw ConfigError(
-        "kfac: layers can be timed only on several ranks and with a plan; call time_layers() after "
-        "the first step");
-  }
-  timing_ = on;
-  executor_.begin(work(), timing_);
-  if (!timing_ && !options.trace) recorder_.stop();
-  if (timing_ && !recorder_.on()) recorder_.start(device());
-}
-
-std::vector<runtime::RankProfile> Preconditioner::Impl::profiles() {
-  if (timed_.empty()) {
-    throw ConfigError("kfac: no layers were timed; call time_layers() before a step");
-  }
-  return runtime::profiles_of_ranks(
-      runtime::profile_of(timed_, plans_.model().layers, calls_.order()),
-      *distribution_.communicator, device());
-}
-
-void Preconditioner::Impl::start_trace() {
-  if (options.trace) recorder_.start(device());
 }
 
 // --- everything else ---

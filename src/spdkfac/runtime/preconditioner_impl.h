@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -52,7 +53,9 @@ class Preconditioner::Impl {
   // For measurements.
   void time_layers(bool on);
   std::vector<runtime::RankProfile> profiles();  // of all ranks, in the timed steps
-  void start_trace();
+  void start_trace() {
+    if (options.trace) recorder_.start(device());
+  }
   const std::shared_ptr<const runtime::StepEvents>& last_events() const { return last_events_; }
 
   const KfacOptions options;
@@ -69,6 +72,10 @@ class Preconditioner::Impl {
   void begin_step();
   void make_first_plan();
   void make_plan_again();
+  void adopt_plans();
+  // A ConfigError on all ranks if the memory of one will not do.
+  void require_memory_at_start();
+  void require_memory(const std::map<StepKind, Plan>& plans);
   void keep_events();
   void clip(const std::vector<at::Tensor>& inner, double learning_rate, const Momentum& momentum);
   at::Tensor unscaled(const at::Tensor& gradient) const;

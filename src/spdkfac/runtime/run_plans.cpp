@@ -11,6 +11,7 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/comm/agreement.h"
 #include "spdkfac/comm/rank_values.h"
+#include "spdkfac/plan/factor_placement.h"
 #include "spdkfac/plan/model_file.h"
 #include "spdkfac/runtime/planners.h"
 
@@ -40,7 +41,8 @@ std::string not_called(const std::vector<TrackedLayer>& layers, const CallLog& c
 }
 
 ModelSpec model_of(const std::string& name, const std::vector<TrackedLayer>& layers,
-                   const CallLog& calls, const std::vector<at::Tensor>& parameters) {
+                   const CallLog& calls, const std::vector<at::Tensor>& parameters,
+                   const FactorLimit& limit) {
   if (calls.order().empty()) {
     throw ConfigError(
         "kfac: step() was called before any forward pass with gradients was seen; run it on the "
@@ -49,7 +51,7 @@ ModelSpec model_of(const std::string& name, const std::vector<TrackedLayer>& lay
   ModelSpec model;
   model.name = name;
   model.batch = calls.uses(calls.order().front()).front().examples;
-  model.layers = specs_of_calls(layers, calls, parameters_by_layer(layers, parameters), "kfac");
+  model.layers = specs_of_calls(layers, calls, parameters_by_layer(layers, parameters), limit);
   for (const LayerSpec& layer : model.layers) model.parameters += layer.gradient_elements();
   std::int64_t all = 0;
   for (const at::Tensor& parameter : parameters) all += parameter.numel();
@@ -64,11 +66,10 @@ ModelSpec model_of(const std::string& name, const std::vector<TrackedLayer>& lay
 
 // What a rank tells the others about a layer.
 struct LayerReport {
-  static constexpr std::size_t kValues = 5;
+  static constexpr std::size_t kValues = 4;
   std::int64_t place = -1;  // in the order of calls; -1: not called
   std::int64_t examples = 0;
   std::int64_t positions = 0;
-  std::int64_t groups = 1;
   bool gradient = false;
 };
 
@@ -80,14 +81,12 @@ std::vector<double> values_of(const std::vector<TrackedLayer>& layers, const Cal
     for (const kfac::LayerUse& use : calls.uses(calls.order()[place])) {
       report.examples = use.examples;
       report.positions += use.positions;
-      report.groups = use.groups();
     }
   }
   std::vector<double> values;
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
     const LayerReport& report = reports[layer];
-    for (const std::int64_t value :
-         {report.place, report.examples, report.positions, report.groups}) {
+    for (const std::int64_t value : {report.place, report.examples, report.positions}) {
       values.push_back(static_cast<double>(value));
     }
     values.push_back(layers[layer].has_gradient() ? 1 : 0);
@@ -99,7 +98,7 @@ std::vector<LayerReport> reports_of(const std::vector<double>& values) {
   std::vector<LayerReport> reports;
   for (std::size_t at = 0; at < values.size(); at += LayerReport::kValues) {
     const auto value = [&](std::size_t i) { return static_cast<std::int64_t>(values[at + i]); };
-    reports.push_back({value(0), value(1), value(2), value(3), value(4) != 0});
+    reports.push_back({value(0), value(1), value(2), value(3) != 0});
   }
   return reports;
 }
@@ -174,7 +173,6 @@ CallLog joined_calls(Communicator& communicator, c10::Device device,
     for (const std::vector<LayerReport>& reports : ranks) {
       use.examples = std::max(use.examples, reports[layer].examples);
       use.positions = std::max(use.positions, reports[layer].positions);
-      if (reports[layer].groups > 1) use.conv = kfac::ConvGeometry{.groups = reports[layer].groups};
     }
     joined.add(layer, use);
   }
@@ -185,7 +183,8 @@ CallLog joined_calls(Communicator& communicator, c10::Device device,
 
 Plan plan_without_messages(const std::string& model, const std::vector<TrackedLayer>& layers,
                            const CallLog& calls, bool second_order,
-                           const RefreshIntervals& intervals, StepKind step) {
+                           const RefreshIntervals& intervals, StepKind step,
+                           const FactorLimit& limit) {
   Plan plan;
   plan.options = preset(second_order ? "kfac" : "sgd");
   plan.algorithm = plan.options.algorithm;
@@ -194,16 +193,10 @@ Plan plan_without_messages(const std::string& model, const std::vector<TrackedLa
   if (!second_order) return plan;
   plan.intervals = intervals;
   for (std::size_t i = 0; i < calls.order().size(); ++i) {
-    const TrackedLayer& layer = layers[calls.order()[i]];
-    const std::int64_t groups = calls.uses(calls.order()[i]).front().groups();
-    FactorPlacement a;
-    a.layer = static_cast<int>(i);
-    a.dim = layer.d_a(groups);
-    FactorPlacement g = a;
-    g.side = FactorSide::kG;
-    g.dim = layer.d_g(groups);
-    plan.placements.push_back(a);
-    plan.placements.push_back(g);
+    for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) {
+      const FactorShape shape = factor_shape(layers[calls.order()[i]], side, limit);
+      plan.placements.push_back(plan::unowned(static_cast<int>(i), shape, side));
+    }
   }
   return plan;
 }
@@ -215,6 +208,7 @@ RunPlans::RunPlans(const Distribution& distribution, const KfacOptions& options,
       second_order_(second_order(distribution.plans)),
       kinds_(kinds_of(options, second_order_)),
       intervals_(options.intervals()),
+      limit_(options.factor_limit()),
       logger_(std::move(logger)) {
   Communicator& ranks = *distribution.communicator;
   if (ranks.size() > 1) planner_ = make_planner(distribution.plans, ranks, device, *logger_);
@@ -226,11 +220,11 @@ CallLog RunPlans::make_first(const std::vector<TrackedLayer>& layers, const Call
   if (distribution_.communicator->size() == 1) {
     for (const StepKind kind : kinds_) {
       plans_.insert_or_assign(kind, plan_without_messages(distribution_.model_name, layers, calls,
-                                                          second_order_, intervals_, kind));
+                                                          second_order_, intervals_, kind, limit_));
     }
     return calls;
   }
-  model_ = model_of(distribution_.model_name, layers, calls, parameters);
+  model_ = model_of(distribution_.model_name, layers, calls, parameters, limit_);
   comm::require_same(*distribution_.communicator, "the model of a rank", to_json(model_).dump());
   make();
   return calls;

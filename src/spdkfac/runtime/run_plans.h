@@ -17,10 +17,11 @@ class logger;
 namespace spdkfac::runtime {
 
 // The plan of one rank: it sends nothing, and every factor of a layer that was called is without an
-// owner. Unlike a layer table it may hold grouped convolutions.
+// owner.
 Plan plan_without_messages(const std::string& model, const std::vector<TrackedLayer>& layers,
                            const CallLog& calls, bool second_order,
-                           const RefreshIntervals& intervals, StepKind step);
+                           const RefreshIntervals& intervals, StepKind step,
+                           const FactorLimit& limit = {});
 
 // The plans that a run follows, one for each kind of step that its intervals bring. Made when the
 // first step has shown the layers, and made again from measured times.
@@ -52,6 +53,7 @@ class RunPlans {
   const bool second_order_;
   std::vector<StepKind> kinds_;
   RefreshIntervals intervals_;
+  FactorLimit limit_;
   std::shared_ptr<spdlog::logger> logger_;
   Planner planner_;  // of several ranks
   ModelSpec model_;

@@ -14,7 +14,7 @@
 namespace spdkfac::runtime {
 
 // A tensor of a factor that later steps depend on. Of a symmetric one the upper triangles travel
-// and are saved, as [groups, d(d+1)/2].
+// and are saved, as [matrices, d(d+1)/2].
 struct StatePart {
   std::string key;
   at::Tensor tensor;  // that of the factor itself, not a copy

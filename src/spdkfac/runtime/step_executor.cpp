@@ -37,8 +37,8 @@ void StepExecutor::adopt(const std::map<StepKind, Plan>& plans, const ModelSpec&
   const LayerOrder layers(std::move(order), bank_.size());
   const Residences residences = residences_of(plans.at(StepKind::kFull), layers);
   for (const auto& [id, residence] : residences) {
-    // Another rank has called it. Layers of several groups do not travel.
-    if (!bank_.state(id.layer).ready()) bank_.state(id.layer).make_ready(1);
+    // Another rank has called it.
+    if (!bank_.state(id.layer).ready()) bank_.state(id.layer).make_ready();
   }
   residence_.migrate(residences);
   const auto travels = [&](std::size_t layer) {

@@ -60,19 +60,15 @@ at::Tensor TrackedLayer::bias_gradient() const {
   return bias.defined() ? bias_part().gradient() : at::Tensor();
 }
 
-std::int64_t TrackedLayer::inputs_of(std::int64_t groups_of_call) const {
+std::int64_t TrackedLayer::inputs_of_group() const {
   if (frozen_weight) return 0;
   return weight.numel() / weight.size(0) / weight.size(1) *
-         (output_axis(*this) == 0 ? weight.size(1) : weight.size(0) / groups_of_call);
+         (output_axis(*this) == 0 ? weight.size(1) : weight.size(0) / groups);
 }
 
 std::int64_t TrackedLayer::all_outputs() const {
   if (!outputs.all()) return outputs.count;
   return output_axis(*this) == 0 ? weight.size(0) : weight.size(1) * groups;
-}
-
-std::int64_t TrackedLayer::d_a(std::int64_t groups_of_call) const {
-  return inputs_of(groups_of_call) + (bias.defined() ? 1 : 0);
 }
 
 std::vector<TrackedLayer> tracked_layers(torch::nn::Module& model,

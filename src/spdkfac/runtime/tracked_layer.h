@@ -34,17 +34,23 @@ struct ParameterPart {
   std::int64_t numel() const { return of(parameter).numel(); }
 };
 
+// What a kind of layer has of a factor, however small it is: all of it, or, where the rest is zero
+// or is left out, its diagonal.
+enum class FactorForm { kWhole, kDiagonal };
+
 // A layer that K-FAC covers, known by its weight: any operator of its kind that uses this weight is
 // the layer. Several layers may be ranges of one weight.
 struct TrackedLayer {
   std::string name;
   at::Tensor weight;        // laid out as its kind says (runtime/kinds)
   at::Tensor bias = {};     // undefined without one
-  std::int64_t groups = 1;  // of a convolution
+  std::int64_t groups = 1;  // of a convolution; each has factors of its own
   LayerKind kind = LayerKind::kLinear;
   OutputRange outputs = {};       // of the weight
   OutputRange bias_outputs = {};  // of the bias
   bool frozen_weight = false;     // the bias alone is trained
+  FactorForm form_a = FactorForm::kWhole;
+  FactorForm form_g = FactorForm::kWhole;
   // Whether forward passes count now: false in evaluation mode.
   std::function<bool()> training = [] { return true; };
   // Sees only some of the examples, as an expert does: its rows are its examples.
@@ -62,11 +68,11 @@ struct TrackedLayer {
   bool has_gradient() const { return leading().grad().defined(); }
 
   // Inputs of one group with all places of the kernel, 0 for a frozen weight; outputs of all.
-  std::int64_t inputs_of(std::int64_t groups_of_call) const;
+  std::int64_t inputs_of_group() const;
   std::int64_t all_outputs() const;
-  // Dimensions of the factors of one group.
-  std::int64_t d_a(std::int64_t groups_of_call) const;
-  std::int64_t d_g(std::int64_t groups_of_call) const { return all_outputs() / groups_of_call; }
+  // Rows of the factors of one group; factor_shapes.h says what is kept of them.
+  std::int64_t d_a() const { return inputs_of_group() + (bias.defined() ? 1 : 0); }
+  std::int64_t d_g() const { return all_outputs() / groups; }
 };
 
 // The layers of a model that K-FAC covers (runtime/kinds), in the order of its modules; each weight

@@ -17,7 +17,9 @@ constexpr std::size_t kMaxThresholds = 10;
 
 std::vector<std::int64_t> threshold_candidates(const ModelSpec& model) {
   std::set<std::int64_t> dims;
-  for (const LayerSpec& layer : model.layers) dims.insert(std::max(layer.d_a, layer.d_g));
+  for (const LayerSpec& layer : model.layers) {
+    dims.insert(std::max(layer.shape(FactorSide::kA).dim(), layer.shape(FactorSide::kG).dim()));
+  }
   const std::vector<std::int64_t> sorted(dims.begin(), dims.end());
   std::vector<std::int64_t> result = {0};
   const std::size_t count = std::min(sorted.size(), kMaxThresholds);

@@ -94,7 +94,9 @@ Scenario scaled(const Scenario& scenario, const CostScale& scale) {
 
 Scenario with_inverses_at_most(const Scenario& scenario, Seconds most) {
   std::set<std::int64_t> dims;
-  for (const LayerSpec& layer : scenario.model.layers) dims.insert({layer.d_a, layer.d_g});
+  for (const LayerSpec& layer : scenario.model.layers) {
+    dims.insert({layer.shape(FactorSide::kA).dim(), layer.shape(FactorSide::kG).dim()});
+  }
   std::vector<std::pair<double, Seconds>> points;
   for (const std::int64_t dim : dims) {
     const Seconds time = std::min(scenario.costs.inverse_time(dim), most);

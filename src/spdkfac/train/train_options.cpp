@@ -44,6 +44,8 @@ Settings settings_of(const TrainOptions& options, int world, std::int64_t total_
   add("--kl-clip", options.kfac.kl_clip);
   add("--factor-interval", options.kfac.factor_interval);
   add("--inverse-interval", options.kfac.inverse_interval);
+  add("--max-dimension", options.kfac.max_dimension);
+  add("--large-factors", name_of(large_factors_names(), options.kfac.large_factors));
   return settings;
 }
 
