@@ -163,8 +163,12 @@ MODEL_CASES = [
     Case("no gradient of the bias", put("layers", 1, "gradients", [120]),
          "layers[1].gradients: expected 2 or more sizes for a layer with bias (got 1)"),
     Case("gradient of another size", put("layers", 0, "gradients", 0, 35),
-         "layers[0].gradients: the layer's own gradients must have d_a·d_g = 36 elements (got "
-         "35); correct the sizes, d_a or d_g"),
+         "layers[0].gradients: the layer's own gradients must have groups·d_a·d_g = 36 elements (got "
+         "35); correct the sizes, groups, d_a or d_g"),
+    Case("no groups", put("layers", 0, "groups", 0),
+         "layers[0].groups: expected an integer from 1 to 1000000 (got 0)"),
+    Case("blocks that are no blocks", put("layers", 0, "blocks_a", 7),
+         "layers[0]: a factor of 9 rows has no 7 blocks of one dimension; correct blocks_a"),
     Case("gradients too large together", put("layers", 0, "gradients", [36, 10**12]),
          "layers[0].gradients: the sizes add up to more than 1000000000000; correct them"),
     Case("name twice", put("layers", 1, "name", "conv"),

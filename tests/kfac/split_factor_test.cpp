@@ -226,6 +226,11 @@ TEST(BlockInverse, AZeroBlockOfAFactorIsDampedLikeTheRest) {
   EXPECT_NEAR(to_host(inverse.value)[0][0][0].item<double>(), 1 / 3.25, 1e-12);
   EXPECT_NEAR(to_host(inverse.value)[1][1][1].item<double>(), 4, 1e-12);
   EXPECT_TRUE(kfac::is_usable(inverse.value).item<bool>());
+  // What a batch of inverses has left out.
+  const at::Tensor expected = inverse.value.clone();
+  inverse.value[1].zero_();
+  kfac::invert_zero_blocks(factor, at::full({1}, 0.25, factor.options()), inverse);
+  EXPECT_TRUE(near_within(inverse.value, expected, 1e-12));
 }
 
 // Padding stays zero from an identity start to the packed triangle, so the mean of the diagonal is

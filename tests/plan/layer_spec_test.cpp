@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"ZeroBatch", [](Json& d) { d["batch"] = 0; }, "batch"},
         BrokenModel{"NegativeInput", [](Json& d) { d["input"][1] = -5; }, "input[1]"},
         BrokenModel{"NoLayers", [](Json& d) { d["layers"] = Json::array(); }, "layers"},
-        BrokenModel{"OtherKind", [](Json& d) { d["layers"][0]["kind"] = "conv3d"; },
+        BrokenModel{"OtherKind", [](Json& d) { d["layers"][0]["kind"] = "conv4d"; },
                     "layers[0].kind"},
         BrokenModel{"ZeroDimension", [](Json& d) { d["layers"][0]["d_a"] = 0; }, "layers[0].d_a"},
         BrokenModel{"FractionalDimension", [](Json& d) { d["layers"][0]["d_g"] = 4.5; },

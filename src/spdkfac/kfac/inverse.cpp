@@ -198,7 +198,17 @@ void refresh_inverse(const at::Tensor& factor, const at::Tensor& damping, Invers
   } else {
     InverseBatch({{factor.contiguous(), &inverse}}, Precision::kFp32)
         .refresh(for_matrices(damping, inverse.shape));
+    invert_zero_blocks(factor, damping, inverse);
   }
+}
+
+void invert_zero_blocks(const at::Tensor& factor, const at::Tensor& damping, Inverse& inverse) {
+  if (!inverse.shape.is_split()) return;
+  const at::Tensor zero = factor.diagonal(0, 1, 2).eq(0).all(-1);
+  const at::Tensor alone = zero.logical_and(in_zero_group(factor, inverse.shape).logical_not());
+  const at::Tensor reciprocal = for_matrices(damping, inverse.shape).to(factor.scalar_type());
+  const at::Tensor diagonal = inverse.value.diagonal(0, 1, 2);
+  diagonal.copy_(at::where(alone.unsqueeze(1), reciprocal.reciprocal().unsqueeze(1), diagonal));
 }
 
 // The rules of pivots.h for matrices of one element, all at once.

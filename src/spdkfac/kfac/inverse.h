@@ -58,6 +58,9 @@ at::Tensor is_usable(const at::Tensor& inverse);
 // a block is raised to that; a block that is still not positive definite is damped more where it is
 // not (pivots.h). Groups whose factor is zero, and what is not finite, keep their value.
 void refresh_inverse(const at::Tensor& factor, const at::Tensor& damping, Inverse& inverse);
+// Of a factor in blocks some may be zero and others not: those get their damped inverse, which an
+// InverseBatch leaves out. `damping` has a value for each group.
+void invert_zero_blocks(const at::Tensor& factor, const at::Tensor& damping, Inverse& inverse);
 // The same for a diagonal on any device: reciprocals, without a look from the host.
 void refresh_diagonal(const at::Tensor& factor, const at::Tensor& damping, Inverse& inverse);
 

@@ -102,6 +102,24 @@ void unpack(const Scalar* packed, const at::Tensor& matrix) {
   }
 }
 
+// A diagonal is its own triangles; there may be more of them than a grid has room for.
+bool is_diagonal(const at::Tensor& matrix) {
+  return matrix.dim() == 3 && matrix.size(0) > 1 && matrix.size(-1) == 1;
+}
+
+at::Tensor elements_of(const at::Tensor& diagonal) { return diagonal.select(2, 0).select(1, 0); }
+
+// Not multiplied by 1, every bit stays, also of a NaN.
+void pack_diagonal(const Triangle& one) {
+  at::Tensor packed = one.packed;
+  if (one.scale == 1) {
+    packed.copy_(elements_of(one.matrix));
+  } else {
+    at::mul_out(packed, elements_of(one.matrix),
+                at::scalar_tensor(one.scale, packed.options().device(at::kCPU)));
+  }
+}
+
 }  // namespace
 
 void add_gram(const at::Tensor& rows, double scale, at::Tensor sum, bool overwrite) {
@@ -152,15 +170,22 @@ void pack_upper(const at::Tensor& matrix, at::Tensor packed, double scale) {
 void pack_upper(const std::vector<Triangle>& triangles) {
   if (triangles.empty()) return;
   const at::Tensor& first = triangles.front().matrix;
+  std::vector<Triangle> matrices;
   for (const Triangle& one : triangles) {
     check_packed(one.packed, one.matrix);
+    if (is_diagonal(one.matrix)) {
+      pack_diagonal(one);
+    } else {
+      matrices.push_back(one);
+    }
     SPDKFAC_CHECK(
         one.matrix.scalar_type() == first.scalar_type() && one.matrix.device() == first.device(),
         "triangles of one message differ in type or device");
   }
-  if (first.is_cuda()) return pack_upper_cuda(triangles);
+  if (matrices.empty()) return;
+  if (first.is_cuda()) return pack_upper_cuda(matrices);
   AT_DISPATCH_FLOATING_TYPES(first.scalar_type(), "pack_upper", [&] {
-    for (const Triangle& one : triangles) {
+    for (const Triangle& one : matrices) {
       pack(one.matrix, one.packed.mutable_data_ptr<scalar_t>(), static_cast<scalar_t>(one.scale));
     }
   });
@@ -168,6 +193,10 @@ void pack_upper(const std::vector<Triangle>& triangles) {
 
 void unpack_upper(const at::Tensor& packed, at::Tensor matrix) {
   check_packed(packed, matrix);
+  if (is_diagonal(matrix)) {
+    elements_of(matrix).copy_(packed);
+    return;
+  }
   if (matrix.is_cuda()) return unpack_upper_cuda(packed, matrix);
   AT_DISPATCH_FLOATING_TYPES(matrix.scalar_type(), "unpack_upper",
                              [&] { unpack(packed.const_data_ptr<scalar_t>(), matrix); });

@@ -268,6 +268,9 @@ void FactorBank::invert_together(const std::vector<Inversion>& inversions) {
                   single ? name(ids.front().layer) : std::string());
     if (recorder_.on()) span.set_shares(shares_by_arithmetic(ids));
     batch.refresh(at::cat(dampings));
+    for (const auto& [id, damping] : inversions) {
+      kfac::invert_zero_blocks(factor(id).average->mean(), damping, *factor(id).inverse);
+    }
   }
   incidents_.inverted(described(ids), batch.failures(), batch.kept());
 }
