@@ -36,7 +36,7 @@ class HeldLayer:
             return self.outputs[1]
         if self.kind.startswith("conv_transpose"):
             return self.weight.size(1) * self.groups
-        return self.weight.size(1 if self.kind == "linear_in_out" else 0)
+        return self.weight.size(1 if self.kind in ("linear_in_out", "embedding") else 0)
 
 
 CONVOLUTIONS: dict[type[nn.Module], str] = {
@@ -85,8 +85,16 @@ def attention(module: nn.Module, own: Mapping[str, torch.Tensor]) -> list[HeldLa
     return layers
 
 
+def embedding(module: nn.Module, own: Mapping[str, torch.Tensor]) -> list[HeldLayer]:
+    """Tables with dense gradients whose rows are neither bounded nor scaled by how often they occur."""
+    if (not isinstance(module, nn.Embedding) or "weight" not in own or module.sparse
+            or module.scale_grad_by_freq or module.max_norm is not None):
+        return []
+    return [HeldLayer("embedding", own["weight"], None)]
+
+
 KINDS: list[Callable[[nn.Module, Mapping[str, torch.Tensor]], list[HeldLayer]]] = [
-    linear, convolution, linear_in_out, attention,
+    linear, convolution, linear_in_out, attention, embedding,
 ]
 
 

@@ -156,8 +156,10 @@ def _covered(name: str, held: HeldLayer, users: list[HeldLayer | None]) -> Cover
     """The layer, or none if it cannot be covered. `users`: what all modules hold the weight for."""
     if isinstance(held.weight, nn.UninitializedParameter):
         raise ConfigError(f"kfac: layer {name} has no shape yet; run a forward pass first")
+    # The factors of an output layer serve for a table that shares its weight.
+    others = [user for user in users if user is None or user.kind not in (held.kind, "embedding")]
     alike = [user for user in users if user is not None and user.kind == held.kind]
-    if len(alike) != len(users) or not held.weight.is_floating_point():
+    if others or not held.weight.is_floating_point():
         return None
     biases = {(id(user.bias), user.bias_outputs) for user in alike if user.outputs == held.outputs}
     trained = len(biases) == 1 and held.bias is not None and held.bias.requires_grad

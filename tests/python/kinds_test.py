@@ -186,6 +186,91 @@ def test_autocast_sees_the_same_layers(name: str) -> None:
     assert all(bool(p.isfinite().all()) for p in module.parameters())
 
 
+# --- tables ---
+
+
+class Words(nn.Module):
+    """A table of words, one of places, and an output."""
+
+    def __init__(self, tied: bool = False, **options: object) -> None:
+        super().__init__()
+        self.words = nn.Embedding(7, 4, **options)  # type: ignore[arg-type]
+        self.places = nn.Embedding(3, 4)
+        self.out = nn.Linear(4, 7, bias=False)
+        if tied:
+            self.out.weight = self.words.weight
+
+    def forward(self, numbers: torch.Tensor, places_first: bool = False) -> torch.Tensor:
+        places = self.places(torch.arange(3)) if places_first else None
+        words = self.words(numbers)
+        return self.out(torch.tanh(words + (self.places(torch.arange(3)) if places is None else places)))
+
+
+def numbers() -> torch.Tensor:
+    return torch.randint(7, (EXAMPLES, 3))
+
+
+def table_update(a: torch.Tensor, g: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """Of a diagonal A, for a weight [rows, features]."""
+    return preconditioned(torch.diag(a), g, gradient.T).T
+
+
+@pytest.mark.parametrize("padding", [None, 2])
+@pytest.mark.parametrize("places_first", [False, True])
+def test_tables_count_their_rows(padding: int | None, places_first: bool) -> None:
+    model, indices = Words(padding_idx=padding), numbers()
+    outputs: dict[str, torch.Tensor] = {}
+    for name in ("words", "places"):
+        model.get_submodule(name).register_forward_hook(
+            lambda _, __, output, name=name: outputs.update({name: output}))
+    loss = curved(model(indices, places_first))
+    gradients = dict(zip(outputs, torch.autograd.grad(loss, list(outputs.values()), retain_graph=True), strict=True))
+    loss.backward()
+    expected = {}
+    for name, rows, examples in (("words", indices.flatten(), EXAMPLES), ("places", torch.arange(3), 3)):
+        g = gradients[name].reshape(-1, 4) * EXAMPLES
+        table = model.get_submodule(name)
+        if table.padding_idx is not None:
+            g = g * (rows != table.padding_idx)[:, None]
+        counts = torch.zeros(len(table.weight))
+        for row in rows.tolist():
+            counts[row] += row != table.padding_idx
+        expected[name] = table_update(counts / examples, g.T @ g / len(g), table.weight.grad)
+    after = copy.deepcopy(model)
+    optimizer = kfac_over_sgd(after, **OPTIONS)
+    optimizer.zero_grad()
+    curved(after(indices, places_first)).backward()
+    optimizer.step()
+    assert optimizer.layers.coverage == 1
+    for name, update in expected.items():
+        change = (model.get_submodule(name).weight - after.get_submodule(name).weight).detach()
+        assert difference(change, update) < 1e-9, name
+
+
+def test_a_table_tied_to_an_output_layer_has_its_factors() -> None:
+    model = Words(tied=True)
+    optimizer = kfac_over_sgd(model, **OPTIONS)
+    assert optimizer.layers.names == ["places", "out"]
+    before = copy.deepcopy(model)
+    indices = numbers()
+    hidden = torch.tanh(before.words(indices) + before.places(torch.arange(3))).detach()
+    output = before.out(hidden)
+    gradient, = torch.autograd.grad(curved(output), output)
+    curved(before(indices)).backward()
+    rows, g = hidden.reshape(-1, 4), gradient.reshape(-1, 7) * EXAMPLES
+    expected = preconditioned(rows.T @ rows / EXAMPLES, g.T @ g / len(g), before.out.weight.grad)
+    curved(model(indices)).backward()
+    optimizer.step()
+    assert difference((before.out.weight - model.out.weight).detach(), expected) < 1e-9
+
+
+@pytest.mark.parametrize("options", [{"sparse": True}, {"max_norm": 1.0}, {"scale_grad_by_freq": True}])
+def test_other_tables_keep_their_gradient(options: dict[str, object]) -> None:
+    layers = kfac_over_sgd(Words(**options)).layers
+    assert layers.names == ["places", "out"]
+    assert layers.uncovered == {"Embedding": ["words"]}
+
+
 # --- attention and fused projections ---
 
 
@@ -318,7 +403,7 @@ def test_states_of_layers_that_share_a_weight_are_kept_apart() -> None:
 
 def test_the_share_of_covered_parameters_is_told() -> None:
     model = nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5), nn.Linear(5, 4, bias=False), nn.Embedding(7, 2))
-    covered, everything = 3 * 5 + 5 + 5 * 4, 3 * 5 + 5 + 10 + 20 + 14
+    covered, everything = 3 * 5 + 5 + 5 * 4 + 7 * 2, 3 * 5 + 5 + 10 + 20 + 14
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         optimizer = spdkfac.SPDKFACOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model)

@@ -111,6 +111,8 @@ class ManyKinds(nn.Module):
         self.line = nn.Conv1d(2, 4, 3, padding=1)
         self.channels = nn.Conv1d(4, 4, 3, padding=1, groups=4)
         self.wider = nn.ConvTranspose1d(4, 4, 2, stride=2, groups=2)
+        self.table = nn.Embedding(3, 4, padding_idx=0)
+        self.places = nn.Embedding(8, 4)
         self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
         self.c_attn = Conv1D(12, 4)
         self.space = nn.Conv3d(4, 3, 2)
@@ -121,6 +123,8 @@ class ManyKinds(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Of [N, 2, 4]."""
         steps = torch.tanh(self.wider(torch.tanh(self.channels(self.line(x))))).transpose(1, 2)
+        numbers = (x > 0).long().sum(1)
+        steps = steps + self.table(numbers).repeat(1, 2, 1) + self.places(torch.arange(8, device=x.device))
         steps = steps + self.attention(steps, steps, steps)[0]
         q, k, v = self.c_attn(steps).chunk(3, -1)
         volume = (torch.tanh(q * k) + v).transpose(1, 2).reshape(-1, 4, 2, 2, 2)

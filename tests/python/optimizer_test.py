@@ -236,7 +236,7 @@ class Tied(nn.Module):
 def test_a_weight_shared_by_linear_layers_is_one_layer() -> None:
     model = Tied(embedding=False).double()
     optimizer = kfac_over_sgd(model)
-    assert optimizer.layers.names == ["left", "out"]
+    assert optimizer.layers.names == ["embedding", "left", "out"]
     numbers, labels = torch.arange(5), torch.tensor([0, 1, 2, 3, 0])
     before = float(nn.functional.cross_entropy(model(numbers), labels))
     for _ in range(10):
@@ -244,10 +244,10 @@ def test_a_weight_shared_by_linear_layers_is_one_layer() -> None:
     assert float(nn.functional.cross_entropy(model(numbers), labels)) < before
 
 
-def test_a_weight_shared_with_an_embedding_is_left_alone() -> None:
+def test_a_weight_shared_with_an_embedding_is_a_linear_layer() -> None:
     optimizer = kfac_over_sgd(Tied(embedding=True))
-    assert optimizer.layers.names == ["out"]
-    assert optimizer.layers.uncovered == {"Embedding": ["embedding"], "Linear": ["left", "right"]}
+    assert optimizer.layers.names == ["left", "out"]
+    assert optimizer.layers.uncovered == {"Linear": ["left", "right"]}  # their biases differ
 
 
 @pytest.mark.parametrize("compiled", ["before", "in place", "after"])

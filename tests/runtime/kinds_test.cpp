@@ -316,6 +316,7 @@ struct ManyKindsImpl : nn::Module {
     line = register_module("line", nn::Conv1d(nn::Conv1dOptions(2, 4, 3).padding(1)));
     wider = register_module("wider",
                             nn::ConvTranspose1d(nn::ConvTranspose1dOptions(4, 4, 2).stride(2)));
+    table = register_module("table", nn::Embedding(nn::EmbeddingOptions(3, 4).padding_idx(0)));
     attention = register_module("attention", nn::MultiheadAttention(4, 2));
     space = register_module("space", nn::Conv3d(nn::Conv3dOptions(4, 3, 2)));
     up =
@@ -333,13 +334,15 @@ struct ManyKindsImpl : nn::Module {
   }
   at::Tensor forward(const at::Tensor& input) {
     const at::Tensor wide = torch::tanh(wider(torch::tanh(line(input))));  // [N, 4, 8]
-    const at::Tensor steps = wide.permute({2, 0, 1});
+    const at::Tensor looked_up = table(input.gt(0).to(at::kLong).sum(1));  // [N, 4, 4]
+    const at::Tensor steps = wide.permute({2, 0, 1}) + looked_up.repeat({1, 2, 1}).transpose(0, 1);
     const at::Tensor mixed = std::get<0>(attention(steps, steps, steps)).permute({1, 2, 0});
     const at::Tensor volume = torch::tanh(space(mixed.reshape({-1, 4, 2, 2, 2})));
     return out(torch::tanh(up(volume)).flatten(1));
   }
   nn::Conv1d line = nullptr;
   nn::ConvTranspose1d wider = nullptr;
+  nn::Embedding table = nullptr;
   nn::MultiheadAttention attention = nullptr;
   nn::Conv3d space = nullptr;
   nn::ConvTranspose3d up = nullptr;

@@ -236,6 +236,16 @@ void add_ones(const at::Tensor& input, const std::optional<ConvCall>& conv, doub
   sum.add_(scale * static_cast<double>(rows));
 }
 
+// Counts of the rows of a table: the diagonal of A, [rows, 1, 1]. Nothing waits for the device.
+void add_lookups(const at::Tensor& indices, const Lookup& lookup, double scale, at::Tensor& sum,
+                 bool overwrite) {
+  SPDKFAC_CHECK(sum.dim() == 3 && sum.size(1) == 1, "the factor of a table is not its diagonal");
+  if (overwrite) sum.zero_();
+  const at::Tensor rows = indices.reshape({-1}).to(at::kLong);
+  const at::Tensor counted = rows.ne(lookup.padding).to(sum.scalar_type()).mul_(scale);
+  sum.view({-1}).index_add_(0, rows, counted);
+}
+
 at::Tensor new_sum(const at::Tensor& like, std::int64_t groups, std::int64_t dim) {
   const at::ScalarType type = like.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   return at::empty({groups, dim, dim}, like.options().dtype(type).requires_grad(false));
@@ -259,6 +269,14 @@ LayerUse layer_use(const at::Tensor& input, const std::optional<ConvCall>& conv,
     use.examples = input.dim() == 1 ? 1 : input.size(0);
     for (std::int64_t axis = 1; axis < input.dim() - 1; ++axis) use.positions *= input.size(axis);
   }
+  return use;
+}
+
+LayerUse lookup_use(const at::Tensor& indices, std::int64_t padding) {
+  LayerUse use;
+  use.examples = indices.dim() == 0 ? 1 : indices.size(0);
+  use.positions = use.examples == 0 ? 1 : indices.numel() / use.examples;
+  use.lookup = Lookup{padding, indices.dim() < 2 || use.examples == 1};
   return use;
 }
 
@@ -293,7 +311,9 @@ double example_scale(Convention convention, FactorSide side, const ExampleCount&
 void add_input_products(const at::Tensor& input, const LayerUse& use, double scale,
                         Bytes patch_memory, at::Tensor& sum, bool overwrite) {
   const c10::NoGradGuard no_grad;
-  if (!use.weight) {
+  if (use.lookup) {
+    add_lookups(input, *use.lookup, scale, sum, overwrite);
+  } else if (!use.weight) {
     add_ones(input, use.conv, scale, sum, overwrite);
   } else if (use.conv) {
     add_call_products(input, *use.conv, use.bias, scale, patch_memory, sum, overwrite);

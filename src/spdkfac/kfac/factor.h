@@ -15,6 +15,14 @@
 
 namespace spdkfac::kfac {
 
+// A call of a table: its input are row numbers, and ã has a single 1.
+struct Lookup {
+  std::int64_t padding = -1;  // a row that never counts
+  // Its rows are no examples of the batch as far as their shape tells, as positions 0 to T.
+  bool own_rows = false;
+  bool operator==(const Lookup&) const = default;
+};
+
 // A layer's call seen as numbers: what scaling and the shape of factors depend on. Without a
 // geometry the layer is Linear: [leading dimensions…, features].
 struct LayerUse {
@@ -22,6 +30,7 @@ struct LayerUse {
   bool bias = false;
   std::int64_t examples = 0;
   std::int64_t positions = 1;
+  std::optional<Lookup> lookup = std::nullopt;
   bool weight = true;  // otherwise the bias alone is trained, and ã is 1
 
   std::int64_t groups() const { return conv ? conv->groups : 1; }
@@ -37,6 +46,9 @@ struct LayerUse {
 // Examples and positions as the shape of a call's input suggests them; a shape that cannot be is an
 // InternalError. The batch may know better: of_examples().
 LayerUse layer_use(const at::Tensor& input, const std::optional<ConvCall>& conv, bool bias);
+
+// The same of a table for indices of any shape; `padding` below 0: none.
+LayerUse lookup_use(const at::Tensor& indices, std::int64_t padding);
 
 // A factor is the product of a part that depends on the positions of a call and a part that depends
 // on all examples of a step: those of the factor, and those whose losses make the gradient of which

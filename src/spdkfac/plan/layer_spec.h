@@ -27,6 +27,7 @@ enum class LayerKind {
   kConvTranspose2d,
   kConvTranspose3d,
   kLinearInOut,  // its weight is [in, out]
+  kEmbedding,
 };
 const std::vector<std::string>& layer_kind_names();
 

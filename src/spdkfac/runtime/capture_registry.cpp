@@ -112,15 +112,21 @@ kfac::LayerUse use_of_other(const OperatorCall& call) {
 
 void show(const Tap& tap, CaptureSink& sink, const LayerCall& call, const at::Tensor& output) {
   const TrackedLayer& layer = tap.layer;
-  kfac::LayerUse use = kfac::layer_use(call.input, call.conv, layer.bias.defined());
+  kfac::LayerUse use = call.padding ? kfac::lookup_use(call.input, *call.padding)
+                                    : kfac::layer_use(call.input, call.conv, layer.bias.defined());
+  // Padding has no part in the gradient of a table, though its output may have a gradient.
+  at::Tensor counted;
+  if (call.padding.value_or(-1) >= 0) counted = call.input.ne(*call.padding).unsqueeze(-1);
   use.weight = !layer.frozen_weight;
   const at::Tensor result = lasting(output);
   auto on_gradient = sink.on_call(*tap.index, use, call.input, result);
   if (!on_gradient) return;
   result.register_hook([on_gradient = std::move(on_gradient), parameter = layer.leading(),
-                        part = ParameterPart({}, call.outputs, output.dim() - 1),
+                        part = ParameterPart({}, call.outputs, output.dim() - 1), counted,
                         shape = output.sizes().vec()](const at::Tensor& gradient) {
-    if (accumulates_into(parameter)) on_gradient(part.of(gradient.reshape(shape)));
+    if (!accumulates_into(parameter)) return;
+    const at::Tensor own = part.of(gradient.reshape(shape));
+    on_gradient(counted.defined() ? own * counted : own);
   });
 }
 

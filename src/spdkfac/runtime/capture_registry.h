@@ -49,7 +49,8 @@ struct OperatorCall {
 struct LayerCall {
   at::Tensor input;
   std::optional<kfac::ConvCall> conv = std::nullopt;
-  OutputRange outputs = {};  // of the operator's output, the layer's
+  std::optional<std::int64_t> padding = std::nullopt;  // of a table; below 0: none
+  OutputRange outputs = {};                            // of the operator's output, the layer's
 };
 
 // Shows the call to all who watch the weight; `match` says what it is for a layer, if anything.

@@ -5,6 +5,8 @@
 #include <fmt/ranges.h>
 #include <spdlog/logger.h>
 
+#include "spdkfac/runtime/kinds/kind.h"
+
 namespace spdkfac::runtime {
 namespace {
 
@@ -20,9 +22,10 @@ bool exceeds(const FactorShape& whole, const FactorLimit& limit) {
 
 FactorShape factor_shape(const TrackedLayer& layer, FactorSide side, const FactorLimit& limit) {
   const FactorShape whole = unsplit_shape(layer, side);
-  if ((side == FactorSide::kA ? layer.form_a : layer.form_g) == FactorForm::kDiagonal) {
-    return whole.as_diagonal();
-  }
+  const bool diagonal = side == FactorSide::kA ? layer.form_a == FactorForm::kDiagonal ||
+                                                     kind_of(layer.kind).diagonal_a
+                                               : layer.form_g == FactorForm::kDiagonal;
+  if (diagonal) return whole.as_diagonal();
   if (!exceeds(whole, limit)) return whole;
   return limit.large == LargeFactors::kDiagonal ? whole.as_diagonal()
                                                 : whole.in_blocks_of(limit.max_dimension);

@@ -108,10 +108,18 @@ void LayerState::add_products(FactorSide side, const Call& call, double scale) {
   state.summed = true;
 }
 
+// Whether one of the first two dimensions of a table's call is that of the examples.
+static bool one_of_both(const kfac::LayerUse& use, std::int64_t examples) {
+  return use.examples == examples || use.positions == examples;
+}
+
 kfac::LayerUse LayerState::use_in_pass(const Call& call, const Passes& passes) {
   const std::int64_t rows = call.use.rows();
   const std::int64_t examples = passes.examples(call.pass);
   if (call.constant && rows % examples != 0) constant_ = true;
+  if (call.use.lookup && (call.use.lookup->own_rows || !one_of_both(call.use, examples))) {
+    constant_ = true;
+  }
   if (layer_.partial || constant_) return call.use.of_examples(rows);
   if (rows % examples == 0) return call.use.of_examples(examples);
   throw ConfigError(fmt::format(

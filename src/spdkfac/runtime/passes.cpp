@@ -19,7 +19,7 @@ bool in_backward_pass() { return torch::autograd::get_current_graph_task_id() !=
 
 // Only there can time be the first dimension.
 bool may_be_time_first(const kfac::LayerUse& use, const at::Tensor& input) {
-  return !use.conv && input.dim() >= 3;
+  return !use.conv && input.dim() >= (use.lookup ? 2 : 3);
 }
 
 }  // namespace
@@ -51,7 +51,9 @@ std::int64_t Passes::on_call(const kfac::LayerUse& use, const at::Tensor& input,
     graphs_.clear();
   }
   Pass& pass = passes_.back();
-  if (use.rows() > 0 && !pass.examples && pass.shape.empty()) {
+  if (use.lookup && use.lookup->own_rows) {
+    if (use.rows() > 0 && !pass.rows) pass.rows = use.rows();
+  } else if (use.rows() > 0 && !pass.examples && pass.shape.empty()) {
     count_examples(pass, use, input);
     // What has no loss before its first gradient is computed in the backward pass itself.
     if (in_backward_pass() && waiting_) decide();
@@ -122,18 +124,18 @@ void Passes::decide() {
 
 std::int64_t Passes::examples(std::int64_t pass) const {
   SPDKFAC_CHECK(contains(pass) && decided(), "the examples of a pass are not known");
-  return passes_[static_cast<std::size_t>(pass - first_)].examples.value_or(0);
+  return passes_[static_cast<std::size_t>(pass - first_)].count();
 }
 
 std::int64_t Passes::batch() const {
   const auto first = std::find_if(passes_.begin(), passes_.end(),
-                                  [](const Pass& pass) { return pass.examples.has_value(); });
-  return first == passes_.end() ? 0 : *first->examples;
+                                  [](const Pass& pass) { return pass.count() > 0; });
+  return first == passes_.end() ? 0 : first->count();
 }
 
 std::int64_t Passes::terms() const {
   std::int64_t terms = 0;
-  for (const Pass& pass : passes_) terms += pass.gradient ? pass.examples.value_or(0) : 0;
+  for (const Pass& pass : passes_) terms += pass.gradient ? pass.count() : 0;
   return terms;
 }
 

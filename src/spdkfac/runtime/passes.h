@@ -23,7 +23,8 @@ namespace spdkfac::runtime {
 // checkpointing does, belong to the pass that it goes through.
 //
 // The examples are those of the pass's first call with rows: as the options say, else its dimension
-// 0; a pass without such a call has none. For a Linear layer on three or more dimensions it is
+// 0; a pass without such a call has none. Tables that are asked for rows in one dimension tell only
+// if nothing else does. For a Linear layer on three or more dimensions, or a table on two, it is
 // dimension 1 where a loss of the first such pass has as many examples as that and as no other; so
 // these are known when the first gradient comes.
 class Passes {
@@ -71,7 +72,10 @@ class Passes {
   struct Pass {
     std::vector<std::int64_t> shape;       // of the first input with rows, where it decides
     std::optional<std::int64_t> examples;  // none: not known yet, or no rows so far
+    std::optional<std::int64_t> rows;      // of a table's first call, if nothing else tells
     bool gradient = false;
+
+    std::int64_t count() const { return examples.value_or(rows.value_or(0)); }
   };
   struct Graph {
     std::weak_ptr<torch::autograd::Node> node;

@@ -110,8 +110,8 @@ std::int64_t StepExecutor::on_call(std::size_t layer, const kfac::LayerUse& use,
   const bool first = passes.ended();
   const std::int64_t pass = passes.on_call(use, input, output);
   if (work_.factors) {
-    const bool doubtful =
-        use.rows() > 0 && (!passes.decided() || use.rows() % passes.examples(pass) != 0);
+    const bool doubtful = !use.lookup && use.rows() > 0 &&
+                          (!passes.decided() || use.rows() % passes.examples(pass) != 0);
     const bool constant = doubtful && !first && is_constant(layer, input);
     if (constant) passes.set_constant();
     bank_.add(id, {use, pass, input, constant}, defers(layer));

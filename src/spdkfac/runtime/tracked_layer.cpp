@@ -76,6 +76,13 @@ std::vector<TrackedLayer> tracked_layers(torch::nn::Module& model,
   std::vector<TrackedLayer> layers;
   std::set<const void*> seen;
   std::map<std::string, const torch::nn::Module*> with_buffers;
+  // A table that is the weight of another layer, too, is that layer.
+  std::set<const void*> of_others;
+  for (const auto& module : model.modules(/*include_self=*/false)) {
+    for (const TrackedLayer& one : runtime::layers_of(*module)) {
+      if (one.kind != LayerKind::kEmbedding) of_others.insert(one.weight.unsafeGetTensorImpl());
+    }
+  }
   const auto visit = [&](const std::string& name, torch::nn::Module& module) {
     if (!module.buffers(/*recurse=*/false).empty()) {
       with_buffers[&module == &model ? "" : name] = &module;
@@ -85,7 +92,9 @@ std::vector<TrackedLayer> tracked_layers(torch::nn::Module& model,
       uncovered->push_back(fmt::format("{} ({})", name, module.name()));
     }
     std::erase_if(held, [&](const TrackedLayer& one) {
-      return seen.contains(one.weight.unsafeGetTensorImpl());
+      const void* weight = one.weight.unsafeGetTensorImpl();
+      return seen.contains(weight) ||
+             (one.kind == LayerKind::kEmbedding && of_others.contains(weight));
     });
     for (TrackedLayer& layer : held) {
       seen.insert(layer.weight.unsafeGetTensorImpl());

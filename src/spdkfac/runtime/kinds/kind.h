@@ -19,6 +19,7 @@ struct CoveredKind {
   // Dimensions of a convolution; 0 for others.
   std::int64_t dimensions = 0;
   bool transposed = false;
+  bool diagonal_a = false;  // nothing else of A is there
 };
 const CoveredKind& kind_of(LayerKind kind);
 
@@ -35,6 +36,7 @@ struct KindFile {
 KindFile linear_kinds();
 KindFile convolution_kinds();
 KindFile attention_kinds();
+KindFile embedding_kinds();
 const std::vector<KindFile>& kind_files();
 
 }  // namespace spdkfac::runtime
