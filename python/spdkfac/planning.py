@@ -182,7 +182,7 @@ class Plan(_Value):
 
 
 class Prediction(_Value):
-    """How long an iteration takes, and on what, by simulation (`spdkfac.prediction/1`)."""
+    """How long an iteration takes, and on what, by simulation (`spdkfac.prediction/2`)."""
 
     core: _core.Prediction
     _core_type = _core.Prediction

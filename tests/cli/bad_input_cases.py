@@ -258,7 +258,7 @@ CLUSTER_CASES = [
          'provenance["a b"]: expected a string (got 1)'),
 ]
 
-REMEDY = '; add "compute" to the cluster file or "times" to the model file, or use another batch'
+REMEDY = '; use a cluster with "compute", or a model file with "times"'
 NO_TIME = "cluster pair: the time of layer conv of tiny at batch 2 is unknown "
 # The file is right in itself; "spdkfac: " stands before these messages.
 MISFIT_CASES = [
@@ -268,7 +268,7 @@ MISFIT_CASES = [
          both(drop("compute"),
               put("models", {"tiny": {"batch": 8, "forward_backward": 1, "factors": 1}})),
          f"{NO_TIME}(the cluster has measured totals only for batch 8 and no compute "
-         f"rates){REMEDY}"),
+         f"rates){REMEDY.replace('use ', 'use batch 8, or ')}"),
     Case("of one worker", put("world", 1),
          "cluster pair: its costs are for one rank and cannot be scaled to 2; use a cluster "
          "file measured with at least 2 ranks"),
@@ -403,10 +403,76 @@ def slow_rank(text: str) -> FlagCase:
 PAPER_MODELS = "densenet201, inception-v4, resnet152, resnet50"
 CLUSTERS = "ethernet-10g-16, h200-400g-64, paper-64x2080ti"
 OWNERS = "choose placement=balanced, lpt or blocks, so that "
+SIZE_IN_BYTES = f"a size from 1 to {2**50} bytes, such as 64MiB, 25MB or 1048576"
+
+
+def expected(flag: str, value: str, what: str) -> FlagCase:
+    return FlagCase(f"{flag} {value}", ["simulate", *BUNDLED, flag, value],
+                    f"flags: {flag}: expected {what} (got {value}); see spdkfac simulate --help")
+
+
 FLAG_CASES = [
     FlagCase("unknown verb", ["simulat", *BUNDLED],
-             'flags: there is no verb "simulat"; choose one of plan, simulate, advise, models, '
-             'clusters, algorithms, report, calibrate, describe, train, bench'),
+             "flags: spdkfac has no verb simulat; did you mean simulate?"),
+    FlagCase("verb like no other", ["coffee", *BUNDLED],
+             "flags: spdkfac has no verb coffee; choose one of plan, simulate, advise, models, "
+             "clusters, algorithms, report, help, completion, calibrate, describe, train, bench"),
+    FlagCase("unknown verb to explain", ["help", "simulat"],
+             "flags: spdkfac has no verb simulat; did you mean simulate?"),
+    FlagCase("misspelt flag", ["simulate", "--modell", *BUNDLED[1:]],
+             "flags: spdkfac simulate has no flag --modell; did you mean --model?"),
+    FlagCase("misspelt flag with its value", ["plan", *BUNDLED, "--wrld=4"],
+             "flags: spdkfac plan has no flag --wrld; did you mean --world?"),
+    FlagCase("misspelt flag that is required", ["report", "a.json", "--uot", "a.html"],
+             "flags: spdkfac report has no flag --uot; did you mean --out?"),
+    FlagCase("flag like no other", ["plan", *BUNDLED, "--coffee"],
+             "flags: spdkfac plan has no flag --coffee; see spdkfac plan --help"),
+    FlagCase("word that is not expected", ["plan", *BUNDLED, "coffee"],
+             "flags: spdkfac plan does not expect the word coffee; see spdkfac plan --help"),
+    FlagCase("flag without value", ["plan", *BUNDLED, "--world"],
+             "flags: --world needs a value; see spdkfac plan --help"),
+    FlagCase("flag twice", ["plan", *BUNDLED, "--world", "4", "--world", "8"],
+             "flags: --world is given more than once; see spdkfac plan --help"),
+    expected("--world", "abc", "an integer from 1 to 16384"),
+    expected("--world", "16385", "an integer from 1 to 16384"),
+    expected("--seed", "-1", "an integer of at least 0"),
+    expected("--jitter", "nan", "a number from 0 to 0.99"),
+    expected("--fusion", "greeedy", "one of none, bucket, threshold, greedy, optimal"),
+    expected("--threshold-bytes", "64XB", SIZE_IN_BYTES),
+    expected("--threshold-bytes", "MB", SIZE_IN_BYTES),
+    expected("--threshold-bytes", "0KiB", SIZE_IN_BYTES),
+    expected("--threshold-bytes", "1025TiB", SIZE_IN_BYTES),
+    expected("--threshold-bytes", "9223372036854775807GB", SIZE_IN_BYTES),
+    FlagCase("size without a use",
+             ["plan", *BUNDLED, "--fusion", "optimal", "--threshold-bytes", "1MB"],
+             "flags: --threshold-bytes makes no sense with fusion=optimal, which has no limit; "
+             "remove it, or choose another --fusion"),
+    FlagCase("compare and algorithm", ["simulate", *BUNDLED, "--compare", "--algorithm", "auto"],
+             conflict("--compare", "--algorithm")),
+    FlagCase("wide and json", ["simulate", *BUNDLED, "--wide", "--json"],
+             conflict("--wide", "--json")),
+    FlagCase("wide and sweep", ["simulate", *BUNDLED, "--wide", "--sweep-world", "1..4"],
+             conflict("--wide", "--sweep-world")),
+    FlagCase("wide advice as json", ["advise", *BUNDLED, "--wide", "--json"],
+             conflict("--json", "--wide")),
+    FlagCase("full and json", ["plan", *BUNDLED, "--full", "--json"], conflict("--json", "--full")),
+    FlagCase("seed without jitter", ["simulate", *BUNDLED, "--seed", "5"],
+             "flags: --seed needs --jitter; add it, or remove --seed"),
+    FlagCase("interval without factors",
+             ["simulate", *BUNDLED, "--algorithm", "sgd", "--factor-interval", "10"],
+             "flags: --factor-interval makes no sense with algorithm=sgd, which has no factors; "
+             "remove it, or choose a K-FAC algorithm"),
+    FlagCase("kfac on many ranks", ["plan", *BUNDLED, "--algorithm", "kfac"],
+             "flags: algorithm=kfac is d-kfac on one rank (got 64 ranks); add --world 1, or choose "
+             "d-kfac"),
+    FlagCase("kfac on a sweep",
+             ["simulate", *BUNDLED, "--algorithm", "kfac", "--sweep-world", "1..4"],
+             "flags: algorithm=kfac is d-kfac on one rank (got 4 ranks); add --world 1, or choose "
+             "d-kfac"),
+    FlagCase("batch that was not measured", ["simulate", *BUNDLED, "--batch", "64"],
+             "cluster paper-64x2080ti: the time of layer conv1 of resnet50 at batch 64 is unknown "
+             "(the cluster has measured totals only for batch 32 and no compute rates); use batch "
+             '32, or a cluster with "compute", or a model file with "times"'),
     FlagCase("no model", ["simulate", "--cluster", "paper-64x2080ti"],
              "flags: no model is given; use --model NAME or --model-file FILE ('spdkfac models' "
              "lists names)"),
@@ -513,8 +579,6 @@ FLAG_CASES = [
              ["plan", *BUNDLED, "--factor-interval", "4", "--inverse-interval", "6"],
              "options: inverse_interval=6 is not a multiple of factor_interval=4; new inverses "
              "are made from new factors, choose a multiple"),
-    FlagCase("jitter is no number", ["simulate", *BUNDLED, "--jitter", "nan"],
-             "simulate: jitter=nan is out of range; use 0 to below 1"),
     sweep("4"), sweep("0..4"), sweep("8..4"), sweep("1..x"), sweep("1..16385"),
     slow("3"), slow("3:0"), slow("3:1e6"), slow("3:nan"), slow("x:2"),
     slow_rank("64:2"), slow_rank("-1:2"),

@@ -23,8 +23,13 @@ def conflict(first: str, second: str) -> str:
     return f"flags: {first} and {second} cannot be combined; remove one of them"
 
 
+REAL = {"--lr", "--momentum", "--weight-decay", "--width", "--damping", "--kl-clip",
+        "--running-average", "--target-accuracy"}
+
+
 def range_of(flag: str, value: str, low: str, high: str) -> tuple[list[str], str]:
-    return [flag, value], f"flags: {flag}: Value {value} not in range {low} to {high}{HELP}"
+    kind = "a number" if flag in REAL else "an integer"
+    return [flag, value], f"flags: {flag}: expected {kind} from {low} to {high} (got {value}){HELP}"
 
 
 def with_sgd(*flags: str) -> tuple[list[str], str]:
@@ -60,7 +65,8 @@ CASES: list[tuple[list[str], str]] = [
     without_folder("--resume"), without_folder("--keep", "2"),
     without_folder("--checkpoint-every", "2"),
     range_of("--batch", "0", "1", "1000000"), range_of("--epochs", "0", "1", "1000000"),
-    range_of("--max-steps", "-1", "1", "1000000000"), range_of("--seed", "-1", "0", str(2**63 - 1)),
+    range_of("--max-steps", "-1", "1", "1000000000"), 
+    (["--seed", "-1"], f"flags: --seed: expected an integer of at least 0 (got -1){HELP}"),
     range_of("--threads", "0", "1", "4096"), range_of("--keep", "0", "1", "1000000"),
     range_of("--lr", "0", "1e-12", "1000000"), range_of("--lr", "nan", "1e-12", "1000000"),
     range_of("--lr", "fast", "1e-12", "1000000"), range_of("--momentum", "1", "0", "0.99999"),

@@ -19,7 +19,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 class WithoutTorchTest(unittest.TestCase):
     def test_verbs_on_torch_are_errors_that_say_so(self) -> None:
         for verb in ("calibrate", "describe", "train", "bench"):
-            for arguments in ((verb,), (verb, "--help"), (verb, "--model", "resnet50")):
+            for arguments in ((verb,), (verb, "--model", "resnet50"), (verb, "x", "--simulate")):
                 done = run(*arguments)
                 self.assertEqual(done.returncode, 2, arguments)
                 self.assertEqual(done.stdout, "")
@@ -30,8 +30,20 @@ class WithoutTorchTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("iteration", done.stdout)
 
-    def test_help_lists_all_verbs(self) -> None:
-        self.assertIn("train", run("--help").stdout)
+    def test_help_of_these_verbs_says_what_is_missing(self) -> None:
+        for verb in ("calibrate", "describe", "train", "bench"):
+            for arguments in ((verb, "--help"), ("help", verb), (verb, "x", "-h")):
+                done = run(*arguments)
+                self.assertEqual((done.returncode, done.stderr), (0, ""), arguments)
+                self.assertRegex(done.stdout, r"needs LibTorch(.|\n)*tools/setup\.sh")
+
+    def test_help_marks_verbs_that_cannot_run(self) -> None:
+        _, marked = run("--help").stdout.split("need LibTorch, which this build does not have:\n")
+        for verb in ("calibrate", "describe", "train", "bench"):
+            self.assertRegex(marked, rf"(?m)^  {verb} ")
+
+    def test_version_says_that_there_is_none(self) -> None:
+        self.assertIn("\nLibTorch none\nCUDA none\nMPI none\nNCCL none\n", run("--version").stdout)
 
 
 if __name__ == "__main__":

@@ -26,14 +26,14 @@ def program(*arguments: str) -> str:
 
 
 def test_versions_agree() -> None:
-    assert program("--version").split()[-1] == spdkfac.__version__
+    assert program("--version").split()[1] == spdkfac.__version__
 
 
 def test_simulate_says_what_the_program_says() -> None:
     ours = json.loads(program("simulate", "--model", "resnet50", "--cluster", CLUSTER, "--world",
                               "16", "--algorithm", "auto", "--json"))
     prediction = spdkfac.simulate("resnet50", CLUSTER, world=16, algorithm="auto")
-    assert prediction.to_json() == ours
+    assert [prediction.to_json()] == ours
     assert "FactorComm" in str(prediction)
 
 

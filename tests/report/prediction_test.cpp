@@ -32,24 +32,27 @@ Prediction prediction(const std::string& algorithm, double iteration, int world 
 
 TEST(Prediction, JsonHasTheDocumentedFields) {
   const Json json = report::to_json(prediction("spd-kfac", 2));
-  EXPECT_EQ(json["format"], "spdkfac.prediction/1");
+  EXPECT_EQ(json["format"], "spdkfac.prediction/2");
   EXPECT_EQ(json["algorithm"], "spd-kfac");
   EXPECT_EQ(json["world"], 4);
-  EXPECT_EQ(json["iteration"], 2.0);
-  EXPECT_EQ(json["breakdown"]["ff_bp"], 1.5);
-  EXPECT_EQ(json["breakdown"]["factor_comm"], 0.5);
-  EXPECT_EQ(json["breakdown"].size(), kCategoryCount);
+  EXPECT_EQ(json["iteration_seconds"], 2.0);
+  EXPECT_EQ(json["breakdown_seconds"]["ff_bp"], 1.5);
+  EXPECT_EQ(json["breakdown_seconds"]["factor_comm"], 0.5);
+  EXPECT_EQ(json["breakdown_seconds"].size(), kCategoryCount);
   EXPECT_EQ(json["bytes_per_worker"], 3e6);
-  EXPECT_EQ(json["exposed_communication"], 0.5);
+  EXPECT_EQ(json["exposed_communication_seconds"], 0.5);
+  EXPECT_EQ(json["full_step_seconds"], 2.0);
+  EXPECT_EQ(json["full_step_inverse_max_seconds"], 0.02);
+  EXPECT_EQ(json["full_step_inverse_min_seconds"], 0.01);
 }
 
 TEST(Prediction, JsonRoundTripKeepsWhatItHolds) {
   const Json json = report::to_json(prediction("spd-kfac", 2));
   EXPECT_EQ(report::to_json(report::parse_prediction(json, "file")), json);
   Json wrong = json;
-  wrong["breakdown"]["ff_bp"] = -1;
+  wrong["breakdown_seconds"]["ff_bp"] = -1;
   EXPECT_THAT(support::config_error([&] { report::parse_prediction(wrong, "file"); }),
-              HasSubstr("file: breakdown.ff_bp"));
+              HasSubstr("file: breakdown_seconds.ff_bp"));
 }
 
 TEST(Prediction, ComparisonGivesSpeedupsOverTheBaselines) {
@@ -69,8 +72,39 @@ TEST(Prediction, CsvHasOneLineForEach) {
   const std::vector<Prediction> list = {prediction("d-kfac", 1), prediction("auto", 0.5)};
   const std::string csv = report::comparison_csv(list);
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3);
-  EXPECT_THAT(csv, HasSubstr("\ntiny,2,lab,4,auto,0.5,0.375,0,0,0.125,0,0,0,3000000,0.125,0.02,"
-                             "0.01\n"));
+  const std::string zero = "0.000000000,";
+  EXPECT_THAT(csv, HasSubstr("\ntiny,2,lab,4,auto,0.500000000,0.375000000," + zero + zero +
+                             "0.125000000," + zero + zero + zero +
+                             "3000000,0.125000000,0.500000000,0.020000000,0.010000000\n"));
+}
+
+TEST(Prediction, CsvWritesBytesWithoutExponents) {
+  std::vector<Prediction> list = {prediction("d-kfac", 1)};
+  list[0].result.sent_bytes = 1110434633.0625;
+  EXPECT_THAT(report::comparison_csv(list), HasSubstr(",1110434633,"));
+}
+
+// An average of a cycle is shorter than the inversions of its full step can be.
+TEST(Prediction, AveragesAreToldFromFullSteps) {
+  Prediction average = prediction("spd-kfac", 0.001);
+  EXPECT_THAT(report::describe(average), Not(HasSubstr("average")));
+  EXPECT_THAT(report::comparison_text({{average}}), Not(HasSubstr("average")));
+  average.full_step = Seconds(0.05);
+  EXPECT_THAT(report::describe(average),
+              HasSubstr("spd-kfac: 1.0 ms per iteration on average; a full step takes 50.0 ms\n"));
+  EXPECT_THAT(report::describe(average), HasSubstr("20.0 ms of a rank's time in a full step\n"));
+  EXPECT_THAT(report::comparison_text({{average}}),
+              HasSubstr("averages of a refresh cycle; inverses are those of a full\nstep.\n"));
+}
+
+TEST(Prediction, WideTablesHaveMoreColumns) {
+  const std::vector<Prediction> list = {prediction("spd-kfac", 1)};
+  const std::string narrow = report::comparison_text(list);
+  const std::string wide = report::comparison_text(list, /*wide=*/true);
+  for (const char* title : {"inverse min ms", "full step ms"}) {
+    EXPECT_THAT(narrow, Not(HasSubstr(title)));
+    EXPECT_THAT(wide, HasSubstr(title));
+  }
 }
 
 TEST(Prediction, DescriptionShowsPartsTrafficAndLoads) {

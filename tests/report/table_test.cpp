@@ -52,5 +52,21 @@ TEST(Table, DropsColumnsWithoutAnyCell) {
   EXPECT_EQ(table.csv(), "b,d\n1,\n2,x\n");
 }
 
+TEST(Table, DropsAColumnByItsTitle) {
+  report::Table table({{"a"}, {"b"}});
+  table.add_row({"1", "2"});
+  table.drop_column("a");
+  table.drop_column("none");
+  EXPECT_EQ(table.csv(), "b\n2\n");
+}
+
+TEST(Wrap, BreaksBetweenWords) {
+  EXPECT_EQ(report::wrap("one two three", 7), "one two\nthree");
+  EXPECT_EQ(report::wrap("one two three", 8, 2), "one two\n  three");
+  EXPECT_EQ(report::wrap("unbreakable a", 5), "unbreakable\na");
+  EXPECT_EQ(report::wrap("αβγ δ", 5), "αβγ δ");  // characters, not bytes
+  EXPECT_EQ(report::wrap("", 5), "");
+}
+
 }  // namespace
 }  // namespace spdkfac

@@ -47,10 +47,9 @@ def main() -> int:
     try:
         from . import document  # behind the checks: it loads plotly
     except ModuleNotFoundError as error:
-        print(f"spdkfac: page: the Python package {error.name} is missing ({sys.executable}); "
-              "install it (pip install plotly numpy), or set SPDKFAC_PYTHON to a Python that has it",
-              file=sys.stderr)
-        return 1
+        print(f"spdkfac: report: the Python package {error.name} is missing ({sys.executable}); "
+              "pip install plotly numpy, or set SPDKFAC_PYTHON to a Python that has it", file=sys.stderr)
+        return USAGE_MISTAKE
     try:
         write(options.out, document.make(found, options.title))
     except OSError as error:

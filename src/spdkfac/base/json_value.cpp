@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,6 +10,7 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/base/json.h"
 #include "spdkfac/base/json_text.h"
+#include "spdkfac/base/nearest_name.h"
 
 namespace spdkfac {
 namespace {
@@ -33,38 +33,9 @@ std::string describe_range(std::string_view kind, T min, T max) {
   return std::string(kind);
 }
 
-constexpr std::size_t kMaxTypos = 2;
-
-// Levenshtein distance; more than kMaxTypos when the lengths alone say so.
-std::size_t edit_distance(const std::string& a, const std::string& b) {
-  if (std::max(a.size(), b.size()) - std::min(a.size(), b.size()) > kMaxTypos) {
-    return kMaxTypos + 1;
-  }
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
-
 std::string advice_for_unknown(const std::string& key, const std::set<std::string>& known) {
-  const std::string* closest = nullptr;
-  std::size_t least = kMaxTypos + 1;
-  for (const std::string& candidate : known) {
-    const std::size_t distance = edit_distance(key, candidate);
-    // When every letter differs it is no typo.
-    if (distance < least && distance < std::max(key.size(), candidate.size())) {
-      closest = &candidate;
-      least = distance;
-    }
-  }
-  if (closest != nullptr) return fmt::format("did you mean {}?", json_text::quote(*closest));
+  const std::string nearest = nearest_name(key, known);
+  if (!nearest.empty()) return fmt::format("did you mean {}?", json_text::quote(nearest));
   if (known.empty()) return "no fields are allowed here";
   return fmt::format("known fields are {}", fmt::join(known, ", "));
 }

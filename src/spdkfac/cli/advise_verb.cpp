@@ -17,10 +17,14 @@ namespace {
 struct AdviseVerb {
   Inputs inputs;
   bool json = false;
+  bool wide = false;
+  std::string out;
 
   sim::Scenario scenario() const {
     const auto models = inputs.models();
-    const auto algorithms = inputs.algorithms({kAutoAlgorithm});
+    const CostModel costs = inputs.cluster();
+    const int world = inputs.world(costs);
+    const auto algorithms = inputs.algorithms({kAutoAlgorithm}, world);
     if (models.size() != 1 || algorithms.size() != 1) {
       throw ConfigError(fmt::format(
           "flags: advise examines one plan (got {} models and {} algorithms); name one of each",
@@ -32,8 +36,7 @@ struct AdviseVerb {
                       "a K-FAC algorithm, or auto",
                       algorithms[0].algorithm));
     }
-    const CostModel costs = inputs.cluster();
-    return {models[0], costs, inputs.world(costs), algorithms[0], inputs.intervals()};
+    return {models[0], costs, world, algorithms[0], inputs.intervals()};
   }
 
   // All algorithms as they are named, with the intervals given; and the one to judge, which flags
@@ -56,6 +59,7 @@ struct AdviseVerb {
   }
 
   void run() const {
+    if (json && wide) throw ConfigError(conflict_text("--json", "--wide"));
     report::AdviceReport report;
     report.scenario = scenario();
     predict_all(report);
@@ -66,10 +70,12 @@ struct AdviseVerb {
         progress->advance();
       });
     }
+    const Json document = to_json(report);
+    if (!out.empty()) write_file_atomically(out, document.dump(1) + "\n");
     if (json) {
-      print_json(to_json(report));
+      print_json(document);
     } else {
-      print(to_text(report));
+      print(to_text(report, wide));
     }
   }
 };
@@ -80,8 +86,13 @@ void add_advise_verb(CLI::App& app) {
   CLI::App* verb =
       app.add_subcommand("advise", "Show what limits an iteration and what would help");
   const auto state = std::make_shared<AdviseVerb>();
-  state->inputs.add_to(*verb);
-  verb->add_flag("--json", state->json, "Print the advice as JSON")->group("Output");
+  state->inputs.add_to(*verb, /*several=*/false, kAutoAlgorithm);
+  const std::string output = "Output";
+  verb->add_flag("--json", state->json, "Print the advice as JSON")->group(output);
+  verb->add_flag("--wide", state->wide, "Show all columns of the tables")->group(output);
+  verb->add_option("--out", state->out, "Also write the advice as JSON")
+      ->type_name("FILE")
+      ->group(output);
   verb->footer("Example: spdkfac advise --model resnet50 --cluster paper-64x2080ti --world 64");
   verb->callback([state] { state->run(); });
 }

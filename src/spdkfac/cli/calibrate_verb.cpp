@@ -14,6 +14,7 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/calibrate/calibration.h"
 #include "spdkfac/cli/calibration_text.h"
+#include "spdkfac/cli/flags.h"
 #include "spdkfac/cli/on_ranks.h"
 #include "spdkfac/cli/output.h"
 #include "spdkfac/cli/verbs.h"
@@ -130,19 +131,19 @@ void add_calibrate_verb(CLI::App& app) {
   verb->add_option("--name", flags->name, "Name of the cluster (default: the file's name)");
   auto* elements = verb->add_option("--max-elements", flags->max_elements,
                                     "Largest message in elements (default 67108864)");
-  elements->check(CLI::Range(std::int64_t{4096}, std::int64_t{1} << 31));
+  elements->check(count(4096, std::int64_t{1} << 31));
   auto* dim = verb->add_option("--max-dim", flags->max_dim,
                                "Largest dimension to invert (default 2048, 8192 on a GPU)");
-  dim->check(CLI::Range(std::int64_t{256}, std::int64_t{32768}));
+  dim->check(count(256, 32768));
   auto* repetitions =
       verb->add_option("--repetitions", flags->repetitions, "Samples per measurement (default 10)");
-  repetitions->check(CLI::Range(1, 10'000));
+  repetitions->check(count(1, 10'000));
   verb->add_option("--device", flags->device, "cpu (default) or cuda")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
+      ->check(one_of({"cpu", "cuda"}));
   verb->add_option("--backend", flags->backend, "mpi (default) or nccl (one GPU per rank)")
-      ->check(CLI::IsMember({"mpi", "nccl"}));
+      ->check(one_of({"mpi", "nccl"}));
   verb->add_option("--threads", flags->threads, "CPU threads per rank (default: torch's)")
-      ->check(CLI::Range(1, 4096));
+      ->check(count(1, 4096));
   verb->add_flag("--quick", flags->quick, "Measure only a few sizes, in a few seconds")
       ->excludes(elements)
       ->excludes(dim)

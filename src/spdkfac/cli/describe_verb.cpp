@@ -67,7 +67,7 @@ void add_describe_verb(CLI::App& app) {
   verb->add_option("--model", flags->model, fmt::format("One of {}", fmt::join(names, ", ")))
       ->required();
   verb->add_option("--batch", flags->batch, "Examples per batch, for the table")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}));
+      ->check(count(1, 1'000'000));
   verb->add_option("--input", flags->input, "Channels x height x width, such as 3x224x224");
   verb->add_option("--width", flags->options.width, "Factor for the channels of hidden layers");
   verb->add_option("--classes", flags->options.classes, "Number of classes (default: the model's)");

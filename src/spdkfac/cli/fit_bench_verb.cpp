@@ -4,6 +4,7 @@
 
 #include "spdkfac/bench/fit_bench.h"
 #include "spdkfac/cli/bench_output.h"
+#include "spdkfac/cli/flags.h"
 #include "spdkfac/cli/on_ranks.h"
 #include "spdkfac/cli/verbs.h"
 
@@ -36,20 +37,20 @@ void add_fit_bench(CLI::App& app, bool inverse) {
   options.inverse = inverse;
   if (inverse) {
     verb->add_option("--max-dim", options.max_dim, "Largest dimension to invert (default 2048)")
-        ->check(CLI::Range(std::int64_t{256}, std::int64_t{32768}));
+        ->check(count(256, 32768));
   } else {
     verb->add_option("--max-elements", options.max_elements,
                      "Largest message in elements (default 4194304)")
-        ->check(CLI::Range(std::int64_t{4096}, std::int64_t{1} << 31));
+        ->check(count(4096, std::int64_t{1} << 31));
   }
   verb->add_option("--repetitions", options.repetitions, "Samples per measurement (default 10)")
-      ->check(CLI::Range(1, 10'000));
+      ->check(count(1, 10'000));
   verb->add_option("--device", options.device, "cpu (default) or cuda")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
+      ->check(one_of({"cpu", "cuda"}));
   verb->add_option("--backend", options.ranks.backend, "mpi (default) or nccl")
-      ->check(CLI::IsMember({"mpi", "nccl"}));
+      ->check(one_of({"mpi", "nccl"}));
   verb->add_option("--threads", options.threads, "CPU threads of a rank (default: torch's)")
-      ->check(CLI::Range(1, 4096));
+      ->check(count(1, 4096));
   verb->add_flag("--simulate", flags->simulate,
                  "Show the costs of a cluster file instead of measuring");
   auto* cluster = verb->add_option("--cluster", options.ranks.cluster,

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <charconv>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -12,8 +14,29 @@
 
 namespace spdkfac::cli {
 
+// The whole text as a number; nothing for anything else.
+template <class Number>
+std::optional<Number> whole_number(std::string_view text) {
+  Number value{};
+  const char* const end = text.data() + text.size();
+  const auto [next, problem] = std::from_chars(text.data(), end, value);
+  if (problem != std::errc() || next != end) return std::nullopt;
+  return value;
+}
+
+// What a flag accepts. The help shows it in words behind the flag's text, and another value is a
+// mistake whose message says what was expected.
+CLI::Validator count(std::int64_t min, std::int64_t max);
+CLI::Validator number(double min, double max);
+CLI::Validator one_of(const std::vector<std::string>& names);
+// Bytes: 1048576, 64MB, 16KiB; becomes the number.
+CLI::Validator size_in_bytes(std::int64_t max);
+
 // `3x224x224` as channels, height, width; anything else is a ConfigError that names the flag.
 std::vector<std::int64_t> parse_shape(const std::string& flag, const std::string& text);
+
+// "flags: --a and --b cannot be combined; …"
+std::string conflict_text(const std::string& first, const std::string& second);
 
 // The flags that vary an algorithm. They are bound to members, so an object must outlive the
 // parsing.

@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/cli/inputs.h"
 
+#include <algorithm>
+
+#include <fmt/format.h>
+
 #include "spdkfac/base/data_files.h"
 #include "spdkfac/base/error.h"
 
 namespace spdkfac::cli {
 
-void Inputs::add_to(CLI::App& verb) {
+void Inputs::add_to(CLI::App& verb, bool several, const std::string& default_algorithm) {
   verb_ = &verb;
   const std::string inputs = "Inputs";
-  auto* models = verb.add_option("--model", model_names_, "Bundled model, or 'all'; repeatable")
+  auto* models = verb.add_option("--model", model_names_,
+                                 several ? "Bundled model, or 'all'; repeatable" : "Bundled model")
                      ->type_name("NAME")
                      ->group(inputs);
   auto* model_files =
-      verb.add_option("--model-file", model_files_, "Model file instead; repeatable")
+      verb.add_option("--model-file", model_files_,
+                      several ? "Model file instead; repeatable" : "Model file instead")
           ->type_name("FILE")
           ->group(inputs);
   for (auto* option : {models, model_files}) option->expected(1)->take_all();
@@ -25,29 +31,31 @@ void Inputs::add_to(CLI::App& verb) {
       ->group(inputs)
       ->excludes(name);
   verb.add_option("--world", world_, "Number of ranks (default: the cluster's)")
-      ->check(CLI::Range(1, kMaxWorld))
+      ->check(count(1, kMaxWorld))
       ->type_name("P")
       ->group(inputs);
   verb.add_option("--batch", batch_, "Examples per rank (default: the model's)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}))
+      ->check(count(1, 1'000'000'000))
       ->type_name("N")
       ->group(inputs);
 
   const std::string variants =
       "Algorithm and variants (each flag overrides one option of the algorithm)";
   verb.add_option("--algorithm", algorithm_names_,
-                  "A name from 'spdkfac algorithms', or auto; repeatable")
+                  fmt::format("A name from 'spdkfac algorithms', or auto{} (default: {})",
+                              several ? "; repeatable" : "", default_algorithm))
       ->type_name("NAME")
       ->group(variants)
       ->expected(1)
       ->take_all();
   plan_flags_.add_to(verb, variants);
-  verb.add_option("--factor-interval", factor_interval_, "Steps between new factors")
-      ->check(CLI::Range(std::int64_t{1}, kMaxInterval))
+  verb.add_option("--factor-interval", factor_interval_, "Steps between new factors (default 1)")
+      ->check(count(1, kMaxInterval))
       ->type_name("N")
       ->group(variants);
-  verb.add_option("--inverse-interval", inverse_interval_, "Steps between new inverses")
-      ->check(CLI::Range(std::int64_t{1}, kMaxInterval))
+  verb.add_option("--inverse-interval", inverse_interval_,
+                  "Steps between new inverses (default: the factor interval)")
+      ->check(count(1, kMaxInterval))
       ->type_name("N")
       ->group(variants);
 }
@@ -95,10 +103,25 @@ CostModel Inputs::cluster() const {
 
 int Inputs::world(const CostModel& cluster) const { return world_.value_or(cluster.world); }
 
-std::vector<PlanOptions> Inputs::algorithms(const std::vector<std::string>& otherwise) const {
+std::vector<PlanOptions> Inputs::algorithms(const std::vector<std::string>& otherwise,
+                                            int largest_world) const {
   std::vector<PlanOptions> result;
   for (const std::string& name : algorithm_names_.empty() ? otherwise : algorithm_names_) {
+    if (name == "kfac" && largest_world > 1) {
+      throw ConfigError(fmt::format(
+          "flags: algorithm=kfac is d-kfac on one rank (got {} ranks); add --world 1, or choose "
+          "d-kfac",
+          largest_world));
+    }
     result.push_back(with_overrides(name));
+  }
+  const auto intervals = given({"--factor-interval", "--inverse-interval"});
+  const auto kfac = [](const PlanOptions& options) { return options.second_order(); };
+  if (!intervals.empty() && std::none_of(result.begin(), result.end(), kfac)) {
+    throw ConfigError(
+        fmt::format("flags: {} makes no sense with algorithm={}, which has no factors; remove it, "
+                    "or choose a K-FAC algorithm",
+                    intervals.front(), result.front().algorithm));
   }
   return result;
 }

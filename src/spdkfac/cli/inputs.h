@@ -19,7 +19,8 @@ namespace spdkfac::cli {
 // workers, which algorithm. Flags are bound to members, so an object must outlive the parsing.
 class Inputs {
  public:
-  void add_to(CLI::App& verb);
+  // `several`: the verb takes more than one model and algorithm.
+  void add_to(CLI::App& verb, bool several, const std::string& default_algorithm);
 
   // The flags among these that were given, for verbs that cannot use them.
   std::vector<std::string> given(const std::vector<std::string>& flags) const;
@@ -27,8 +28,10 @@ class Inputs {
   std::vector<ModelSpec> models() const;
   CostModel cluster() const;
   int world(const CostModel& cluster) const;
-  // One set of options for each --algorithm (or `otherwise`), with the overrides applied.
-  std::vector<PlanOptions> algorithms(const std::vector<std::string>& otherwise) const;
+  // One set of options for each --algorithm (or `otherwise`), with the overrides applied. Flags
+  // that none of them can follow, and `kfac` on more than one rank, are a ConfigError.
+  std::vector<PlanOptions> algorithms(const std::vector<std::string>& otherwise,
+                                      int largest_world) const;
   RefreshIntervals intervals() const;
 
  private:

@@ -18,6 +18,7 @@
 #include "spdkfac/plan/layer_spec.h"
 #include "spdkfac/plan/model_file.h"
 #include "spdkfac/plan/plan_options.h"
+#include "spdkfac/plan/plan_options_file.h"
 #include "spdkfac/report/layer_table.h"
 #include "spdkfac/report/number_text.h"
 #include "spdkfac/report/table.h"
@@ -27,9 +28,11 @@ namespace {
 
 constexpr report::Table::Align kLeft = report::Table::Align::kLeft;
 
-// What a verb over bundled files does: list all, show one, print one as a file.
+// What a verb over bundled files does: list all, for people or as JSON, show one, print one as a
+// file.
 struct Listing {
   std::function<void()> list;
+  std::function<Json()> list_json;
   std::function<void(const std::string& name)> show;
   std::function<Json(const std::string& name)> json;
 };
@@ -44,9 +47,12 @@ void add_listing_verb(CLI::App& app, const std::string& verb, const std::string&
   const auto state = std::make_shared<State>();
   CLI::App* command = app.add_subcommand(verb, help);
   command->add_option("name", state->name, name_help)->type_name("NAME");
-  command->add_flag("--json", state->json, "Print the file")->needs("name");
+  command->add_flag("--json", state->json,
+                    "Print the file; without a name, an array of what is listed");
   command->callback([state, listing = std::move(listing)] {
-    if (state->name.empty()) {
+    if (state->name.empty() && state->json) {
+      print_json(listing.list_json());
+    } else if (state->name.empty()) {
       listing.list();
     } else if (state->json) {
       print_json(listing.json(state->name));
@@ -97,6 +103,23 @@ void list_models() {
   print(table.text() + "Elements count the upper triangles, which are what is sent.\n");
 }
 
+Json models_json() {
+  Json list = Json::array();
+  for (const std::string& name : data_names("models")) {
+    const ModelSpec model = read_model(data_file("models", name));
+    const Totals totals = totals_of(model);
+    list.push_back({{"name", model.name},
+                    {"layers", model.layers.size()},
+                    {"batch", model.batch},
+                    {"input", model.input},
+                    {"parameters", model.parameters},
+                    {"elements_of_a", totals.a},
+                    {"elements_of_g", totals.g},
+                    {"largest_dimension", totals.largest}});
+  }
+  return list;
+}
+
 std::string ms(Seconds time) { return report::milliseconds(time, 3); }
 
 void list_clusters() {
@@ -104,10 +127,10 @@ void list_clusters() {
   report::Table table({{"cluster", kLeft},
                        {"ranks"},
                        {"all-reduce start ms"},
-                       {"of 1 M ms"},
-                       {"broadcast of 1 M ms"},
-                       {"inverse of 1024 ms"},
-                       {"of 4096 ms"}});
+                       {"1 M ms"},
+                       {"broadcast 1 M ms"},
+                       {"inverse 1024 ms"},
+                       {"4096 ms"}});
   for (const std::string& name : data_names("clusters")) {
     const CostModel costs = read_cluster(data_file("clusters", name));
     table.add_row({costs.name, std::to_string(costs.world), ms(costs.all_reduce.startup()),
@@ -117,8 +140,18 @@ void list_clusters() {
   print(table.text());
 }
 
+Json clusters_json() {
+  Json list = Json::array();
+  for (const std::string& name : data_names("clusters")) {
+    const CostModel costs = read_cluster(data_file("clusters", name));
+    list.push_back({{"name", costs.name}, {"world", costs.world}, {"source", costs.source}});
+  }
+  return list;
+}
+
 void show_cluster(const CostModel& costs) {
-  std::string text = fmt::format("{}, {} ranks\n{}\n\n", costs.name, costs.world, costs.source);
+  std::string text = fmt::format("{}, {} ranks\n{}\n\n", costs.name, costs.world,
+                                 report::wrap(costs.source, report::kPageWidth));
   report::Table collectives(
       {{"collective", kLeft}, {"1 element ms"}, {"1 K ms"}, {"1 M ms"}, {"64 M ms"}});
   const auto add = [&](const char* name, const CollectiveCost& cost) {
@@ -137,8 +170,45 @@ void show_cluster(const CostModel& costs) {
                       inverse < broadcast ? "invert on every rank" : "invert once and send"});
   }
   text += inverses.text();
-  for (const auto& [what, origin] : costs.provenance) text += fmt::format("\n{}: {}", what, origin);
+  for (const auto& [what, origin] : costs.provenance) {
+    text += "\n" + report::wrap(what + ": " + origin, report::kPageWidth, 2);
+  }
   print(text + (costs.provenance.empty() ? "" : "\n"));
+}
+
+constexpr const char* kAutoSummary = "the K-FAC variant with the fastest forecast";
+
+Json algorithms_json() {
+  Json list = Json::array();
+  for (const AlgorithmInfo& info : named_algorithms()) {
+    list.push_back({{"name", info.name},
+                    {"paper_name", info.paper_name},
+                    {"summary", info.summary},
+                    {"options", to_json(OptionsAndIntervals{info.options, {}})}});
+  }
+  list.push_back({{"name", kAutoAlgorithm}, {"summary", kAutoSummary}});
+  return list;
+}
+
+void list_algorithms(bool wide) {
+  report::Table table({{"algorithm", kLeft},
+                       {"in the paper", kLeft},
+                       {"factors", kLeft},
+                       {"fusion", kLeft},
+                       {"inverses", kLeft},
+                       {"summary", kLeft}});
+  for (const AlgorithmInfo& info : named_algorithms()) {
+    const bool kfac = info.options.second_order();
+    table.add_row({info.name, info.paper_name.empty() ? "-" : info.paper_name,
+                   name_of(factor_schedule_names(), info.options.factor_schedule),
+                   name_of(fusion_names(), info.options.fusion),
+                   kfac ? name_of(placement_names(), info.options.placement) : "-", info.summary});
+  }
+  table.add_row({kAutoAlgorithm, "-", "-", "-", "-", kAutoSummary});
+  if (!wide) {
+    for (const char* title : {"factors", "fusion", "inverses"}) table.drop_column(title);
+  }
+  print(table.text());
 }
 
 }  // namespace
@@ -148,6 +218,7 @@ void add_models_verb(CLI::App& app) {
   add_listing_verb(
       app, "models", "List the bundled layer tables, or show one", "Model to show",
       {.list = list_models,
+       .list_json = models_json,
        .show = [read](const std::string& name) { print(report::layer_table(read(name))); },
        .json = [read](const std::string& name) { return to_json(read(name)); }});
 }
@@ -158,30 +229,26 @@ void add_clusters_verb(CLI::App& app) {
   };
   add_listing_verb(app, "clusters", "List the bundled cost models, or show one", "Cluster to show",
                    {.list = list_clusters,
+                    .list_json = clusters_json,
                     .show = [read](const std::string& name) { show_cluster(read(name)); },
                     .json = [read](const std::string& name) { return to_json(read(name)); }});
 }
 
 void add_algorithms_verb(CLI::App& app) {
+  struct State {
+    bool json = false;
+    bool wide = false;
+  };
+  const auto state = std::make_shared<State>();
   CLI::App* verb = app.add_subcommand("algorithms", "List the named algorithms and their options");
-  verb->callback([] {
-    report::Table table({{"algorithm", kLeft},
-                         {"in the paper", kLeft},
-                         {"factors", kLeft},
-                         {"fusion", kLeft},
-                         {"inverses", kLeft},
-                         {"summary", kLeft}});
-    for (const AlgorithmInfo& info : named_algorithms()) {
-      const bool kfac = info.options.second_order();
-      table.add_row({info.name, info.paper_name.empty() ? "-" : info.paper_name,
-                     name_of(factor_schedule_names(), info.options.factor_schedule),
-                     name_of(fusion_names(), info.options.fusion),
-                     kfac ? name_of(placement_names(), info.options.placement) : "-",
-                     info.summary});
+  auto* json = verb->add_flag("--json", state->json, "Print an array of the algorithms");
+  verb->add_flag("--wide", state->wide, "Show all columns of the table")->excludes(json);
+  verb->callback([state] {
+    if (state->json) {
+      print_json(algorithms_json());
+    } else {
+      list_algorithms(state->wide);
     }
-    table.add_row(
-        {kAutoAlgorithm, "-", "-", "-", "-", "the K-FAC variant with the fastest forecast"});
-    print(table.text());
   });
 }
 

@@ -14,6 +14,8 @@
 namespace spdkfac::cli {
 namespace {
 
+constexpr const char* kDefault = "spd-kfac";
+
 struct PlanVerb {
   Inputs inputs;
   bool json = false;
@@ -21,16 +23,17 @@ struct PlanVerb {
   std::string out;
 
   void run() const {
+    if (json && full) throw ConfigError(conflict_text("--json", "--full"));
     const auto models = inputs.models();
-    const auto algorithms = inputs.algorithms({"spd-kfac"});
+    const CostModel costs = inputs.cluster();
+    const int world = inputs.world(costs);
+    const auto algorithms = inputs.algorithms({kDefault}, world);
     if (models.size() != 1 || algorithms.size() != 1) {
       throw ConfigError(
           fmt::format("flags: plan makes one plan (got {} models and {} algorithms); "
                       "name one of each",
                       models.size(), algorithms.size()));
     }
-    const CostModel costs = inputs.cluster();
-    const int world = inputs.world(costs);
     const Prediction predicted =
         predict(models[0], costs, world, algorithms[0], inputs.intervals());
     if (!out.empty()) write_file_atomically(out, to_json(predicted.plan).dump(1) + "\n");
@@ -50,11 +53,13 @@ void add_plan_verb(CLI::App& app) {
   CLI::App* verb =
       app.add_subcommand("plan", "Plan who inverts which factor and which tensors share a message");
   const auto state = std::make_shared<PlanVerb>();
-  state->inputs.add_to(*verb);
+  state->inputs.add_to(*verb, /*several=*/false, kDefault);
   const std::string output = "Output";
   verb->add_flag("--full", state->full, "List every message and every owner")->group(output);
   verb->add_flag("--json", state->json, "Print the plan file")->group(output);
-  verb->add_option("--out", state->out, "Write the plan file")->type_name("FILE")->group(output);
+  verb->add_option("--out", state->out, "Write the plan file; with --full or --json also print it")
+      ->type_name("FILE")
+      ->group(output);
   verb->footer("Example: spdkfac plan --model resnet50 --cluster paper-64x2080ti --world 64");
   verb->callback([state] { state->run(); });
 }

@@ -66,9 +66,10 @@ void add_report_verb(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("report", "Draw one HTML page from records of experiments");
   const auto flags = std::make_shared<ReportFlags>();
   verb->add_option("records", flags->records, "Files written by 'spdkfac bench … --out'")
+      ->type_name("FILE")
       ->required();
-  verb->add_option("--out", flags->out, "Write the page here")->required();
-  verb->add_option("--title", flags->title, "Of the page");
+  verb->add_option("--out", flags->out, "Write the page here")->type_name("FILE")->required();
+  verb->add_option("--title", flags->title, "Title of the page")->type_name("TEXT");
   verb->footer("Example: spdkfac report out/*.json --out report.html");
   verb->callback([flags] { run_page_package(*flags); });
 }

@@ -142,21 +142,21 @@ void add_run_bench(CLI::App& app, const bench::Experiment& experiment) {
   verb->add_option("--width", setting.width, "Factor for the channels of hidden layers");
   verb->add_option("--input", flags->input, "Channels x height x width (default: the model's)");
   verb->add_option("--batch", flags->batch, "Examples per step and rank (default: the model's)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}));
+      ->check(count(1, 1'000'000));
   verb->add_option("--algorithm", flags->algorithms,
                    "Algorithm instead of the experiment's; repeatable")
       ->expected(1)
       ->take_all();
   verb->add_option("--device", setting.device, "cpu (default) or cuda")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
+      ->check(one_of({"cpu", "cuda"}));
   verb->add_option("--threads", setting.threads, "CPU threads (default: torch's)")
-      ->check(CLI::Range(1, 4096));
+      ->check(count(1, 4096));
   verb->add_option("--steps", setting.steps, "Measured steps per algorithm (default 20)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{100'000}));
+      ->check(count(1, 100'000));
   verb->add_flag("--simulate", flags->simulate, "Simulate a cluster instead of measuring ranks");
   verb->add_option("--emulate", flags->emulate,
                    "Emulate one of so many ranks on the network of the cluster, in one process")
-      ->check(CLI::Range(2, kMaxWorld));
+      ->check(count(2, kMaxWorld));
   auto* cluster =
       verb->add_option("--cluster", ranks.cluster,
                        "Bundled cluster (with --simulate or --emulate default: paper-64x2080ti)");
@@ -166,14 +166,14 @@ void add_run_bench(CLI::App& app, const bench::Experiment& experiment) {
   verb->add_option("--world", flags->worlds, "Number of ranks, with --simulate; repeatable")
       ->expected(1)
       ->take_all()
-      ->check(CLI::Range(1, kMaxWorld));
+      ->check(count(1, kMaxWorld));
   verb->add_flag("--recalibrate", ranks.recalibrate,
                  "Measure the costs again if no cluster is given");
   verb->add_option("--profile-steps", ranks.profile_steps,
                    "Timed steps before the plan is made again")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1000}));
+      ->check(count(0, 1000));
   verb->add_option("--backend", ranks.backend, "mpi (default) or nccl")
-      ->check(CLI::IsMember({"mpi", "nccl"}));
+      ->check(one_of({"mpi", "nccl"}));
   verb->add_option("--trace", flags->trace,
                    "Write a trace of the last algorithm's last step, for ui.perfetto.dev");
   verb->add_flag("--record-events", flags->traces,

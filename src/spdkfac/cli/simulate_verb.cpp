@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <charconv>
+#include <limits>
 #include <memory>
 #include <sstream>
 
@@ -16,22 +16,15 @@
 namespace spdkfac::cli {
 namespace {
 
-template <class Number>
-std::optional<Number> parse_number(std::string_view text) {
-  Number value{};
-  const char* end = text.data() + text.size();
-  const auto result = std::from_chars(text.data(), end, value);
-  if (result.ec != std::errc() || result.ptr != end) return std::nullopt;
-  return value;
-}
+constexpr const char* kDefaultAlgorithm = "spd-kfac";
 
 // "3:1.5" → worker 3 computes 1.5 times as long.
 std::pair<int, double> parse_slow(const std::string& text) {
   const std::size_t colon = text.find(':');
-  const auto rank = parse_number<int>(std::string_view(text).substr(0, colon));
+  const auto rank = whole_number<int>(std::string_view(text).substr(0, colon));
   const auto factor = colon == std::string::npos
                           ? std::nullopt
-                          : parse_number<double>(std::string_view(text).substr(colon + 1));
+                          : whole_number<double>(std::string_view(text).substr(colon + 1));
   if (!rank || !factor || !(*factor > 0) || !(*factor < 1e6)) {
     throw ConfigError(fmt::format(
         "flags: --slow {} is not RANK:FACTOR with 0 < FACTOR < 1000000; for example --slow 3:1.5",
@@ -43,10 +36,10 @@ std::pair<int, double> parse_slow(const std::string& text) {
 // "1..1024" → 1, 2, 4, …, 1024; the ends are always there.
 std::vector<int> parse_sweep(const std::string& text) {
   const std::size_t dots = text.find("..");
-  const auto first = parse_number<int>(std::string_view(text).substr(0, dots));
+  const auto first = whole_number<int>(std::string_view(text).substr(0, dots));
   const auto last = dots == std::string::npos
                         ? std::nullopt
-                        : parse_number<int>(std::string_view(text).substr(dots + 2));
+                        : whole_number<int>(std::string_view(text).substr(dots + 2));
   if (!first || !last || *first < 1 || *last < *first || *last > kMaxWorld) {
     throw ConfigError(
         fmt::format("flags: --sweep-world {} is not FIRST..LAST with 1 ≤ FIRST ≤ LAST ≤ {}; for "
@@ -64,6 +57,8 @@ struct SimulateVerb {
   bool compare = false;
   bool json = false;
   bool csv = false;
+  bool wide = false;
+  std::string out;
   std::string trace;
   std::string sweep;
   std::string plan;
@@ -92,20 +87,22 @@ struct SimulateVerb {
     if (!plan.empty()) {
       run_plan(models, costs);
     } else if (!sweep.empty()) {
-      run_many(models, costs, parse_sweep(sweep),
-               inputs.algorithms({"sgd", "d-kfac", "mpd-kfac", "spd-kfac", kAutoAlgorithm}), true);
+      const auto worlds = parse_sweep(sweep);
+      run_many(models, costs, worlds,
+               inputs.algorithms({"sgd", "d-kfac", "mpd-kfac", "spd-kfac", kAutoAlgorithm},
+                                 worlds.back()),
+               true);
     } else {
-      const auto otherwise = compare ? compared_algorithms() : std::vector<std::string>{"spd-kfac"};
-      run_many(models, costs, {inputs.world(costs)}, inputs.algorithms(otherwise), false);
+      const auto otherwise =
+          compare ? compared_algorithms() : std::vector<std::string>{kDefaultAlgorithm};
+      const int world = inputs.world(costs);
+      run_many(models, costs, {world}, inputs.algorithms(otherwise, world), false);
     }
   }
 
   void check_flags() const {
     const auto conflict = [](bool both, const std::string& first, const std::string& second) {
-      if (both) {
-        throw ConfigError(
-            fmt::format("flags: {} and {} cannot be combined; remove one of them", first, second));
-      }
+      if (both) throw ConfigError(conflict_text(first, second));
     };
     if (!plan.empty()) {
       for (const std::string& flag : inputs.given(
@@ -117,7 +114,13 @@ struct SimulateVerb {
     }
     conflict(!sweep.empty() && !inputs.given({"--world"}).empty(), "--sweep-world", "--world");
     conflict(compare && !sweep.empty(), "--compare", "--sweep-world");
+    conflict(compare && !inputs.given({"--algorithm"}).empty(), "--compare", "--algorithm");
     conflict(json && csv, "--json", "--csv");
+    conflict(wide && !sweep.empty(), "--wide", "--sweep-world");
+    conflict(wide && (json || csv), "--wide", json ? "--json" : "--csv");
+    if (!inputs.given({"--seed"}).empty() && inputs.given({"--jitter"}).empty()) {
+      throw ConfigError("flags: --seed needs --jitter; add it, or remove --seed");
+    }
     conflict(!plan.empty() && compare, "--plan", "--compare");
     conflict(!plan.empty() && !sweep.empty(), "--plan", "--sweep-world");
     conflict(!sweep.empty() && !slow.empty(), "--sweep-world", "--slow");
@@ -140,6 +143,7 @@ struct SimulateVerb {
     validate_against(given, models[0], plan);
     const Prediction one = predict(models[0], costs, std::move(given), simulation());
     write_trace(one.result.trace);
+    write_out({one});
     show({one}, false);
   }
 
@@ -170,11 +174,12 @@ struct SimulateVerb {
         }
       }
     }
+    std::vector<Prediction> all;
+    for (const auto& predictions : by_model) {
+      all.insert(all.end(), predictions.begin(), predictions.end());
+    }
+    write_out(all);
     if (json || csv) {
-      std::vector<Prediction> all;
-      for (const auto& predictions : by_model) {
-        all.insert(all.end(), predictions.begin(), predictions.end());
-      }
       show(all, scaling);
       return;
     }
@@ -184,21 +189,27 @@ struct SimulateVerb {
     }
   }
 
+  static Json list_of(const std::vector<Prediction>& predictions) {
+    Json list = Json::array();
+    for (const Prediction& prediction : predictions) list.push_back(report::to_json(prediction));
+    return list;
+  }
+
+  void write_out(const std::vector<Prediction>& predictions) const {
+    if (out.empty()) return;
+    write_file_atomically(out, out.ends_with(".csv") ? report::comparison_csv(predictions)
+                                                     : list_of(predictions).dump(1) + "\n");
+  }
+
   void show(const std::vector<Prediction>& predictions, bool scaling) const {
     if (json) {
-      if (predictions.size() == 1 && !compare && !scaling) {
-        print_json(report::to_json(predictions.front()));
-        return;
-      }
-      Json list = Json::array();
-      for (const Prediction& prediction : predictions) list.push_back(report::to_json(prediction));
-      print_json(list);
+      print_json(list_of(predictions));
     } else if (csv) {
       print(report::comparison_csv(predictions));
     } else if (scaling) {
       print(report::scaling_text(predictions));
-    } else if (compare || predictions.size() > 1) {
-      print(report::comparison_text(predictions));
+    } else if (compare || wide || predictions.size() > 1) {
+      print(report::comparison_text(predictions, wide));
     } else {
       print(report::describe(predictions.front()));
     }
@@ -210,7 +221,7 @@ struct SimulateVerb {
 void add_simulate_verb(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("simulate", "Forecast an iteration on a cluster");
   const auto state = std::make_shared<SimulateVerb>();
-  state->inputs.add_to(*verb);
+  state->inputs.add_to(*verb, /*several=*/true, kDefaultAlgorithm);
   const std::string what = "What to simulate";
   verb->add_flag("--compare", state->compare, "Compare all algorithms")->group(what);
   verb->add_option("--sweep-world", state->sweep, "Doubling numbers of ranks, such as 1..1024")
@@ -224,14 +235,23 @@ void add_simulate_verb(CLI::App& app) {
       ->expected(1)
       ->take_all()
       ->group(what);
-  verb->add_option("--jitter", state->jitter, "Vary the time of each task by up to this share")
-      ->check(CLI::Range(0.0, 0.99))
+  verb->add_option("--jitter", state->jitter,
+                   "Vary the time of each task by up to this share (default 0)")
+      ->check(number(0, 0.99))
       ->type_name("SHARE")
       ->group(what);
-  verb->add_option("--seed", state->seed, "Random seed for --jitter")->type_name("N")->group(what);
+  verb->add_option("--seed", state->seed, "Random seed for --jitter (default 0)")
+      ->check(count(0, std::numeric_limits<std::int64_t>::max()))
+      ->type_name("N")
+      ->group(what);
   const std::string output = "Output";
-  verb->add_flag("--json", state->json, "Print predictions as JSON")->group(output);
+  verb->add_flag("--json", state->json, "Print predictions as a JSON array")->group(output);
   verb->add_flag("--csv", state->csv, "Print predictions as CSV")->group(output);
+  verb->add_flag("--wide", state->wide, "Show a table with all columns")->group(output);
+  verb->add_option("--out", state->out,
+                   "Also write the predictions as JSON, or as CSV to a file named *.csv")
+      ->type_name("FILE")
+      ->group(output);
   verb->add_option("--trace", state->trace, "Write a trace for ui.perfetto.dev")
       ->type_name("FILE")
       ->group(output);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The sub-verbs of bench that run in one process: step and accuracy.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/bench/accuracy_bench.h"
 #include "spdkfac/bench/step_bench.h"
 #include "spdkfac/cli/bench_output.h"
 #include "spdkfac/cli/flags.h"
@@ -53,6 +55,18 @@ void run_step_bench(const StepBenchFlags& flags) {
   write_record(to_json(options, result), to_text(options, result), flags.record);
 }
 
+struct AccuracyFlags {
+  bench::AccuracyOptions options;
+  RecordFlags record;
+};
+
+void run_accuracy_bench(const AccuracyFlags& flags) {
+  ProgressBar bar;
+  const auto result = bench::bench_accuracy(flags.options, bar.listener());
+  bar.end();
+  write_record(to_json(flags.options, result), to_text(flags.options, result), flags.record);
+}
+
 }  // namespace
 
 void add_step_bench(CLI::App& app) {
@@ -60,34 +74,53 @@ void add_step_bench(CLI::App& app) {
   const auto flags = std::make_shared<StepBenchFlags>();
   bench::StepBenchOptions& options = flags->options;
   bench::BenchSetting& setting = options.setting;
-  const auto steps = CLI::Range(std::int64_t{1}, std::int64_t{100'000});
+  const auto limits = count(1, 100'000);
   verb->add_option("--model", setting.model, "Model (default: resnet50)");
   verb->add_option("--width", setting.width, "Factor for the channels of hidden layers");
   verb->add_option("--input", flags->input, "Channels x height x width (default: the model's)");
   verb->add_option("--batch", flags->batch, "Examples per step (default: the model's)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}));
+      ->check(count(1, 1'000'000));
   verb->add_option("--device", setting.device, "cpu (default) or cuda")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
+      ->check(one_of({"cpu", "cuda"}));
   verb->add_option("--precision", flags->precision,
                    "Precision on a GPU: fp32 (default), tf32, or bf16 by autocast")
-      ->check(CLI::IsMember(precision_names()));
+      ->check(one_of(precision_names()));
   verb->add_flag("--channels-last", setting.channels_last, "Use the channels-last memory format");
   verb->add_flag("--graphs", setting.graphs,
                  "Run steps as CUDA graphs on a GPU, except traced ones");
   verb->add_option("--steps-per-sample", options.steps_per_sample,
                    "Consecutive steps per sample (default 1)")
-      ->check(CLI::Range(1, 1000));
+      ->check(count(1, 1000));
   verb->add_option("--profile", options.profile,
                    "Also write the trace of the last K-FAC step, for ui.perfetto.dev");
   verb->add_option("--threads", setting.threads, "CPU threads (default: torch's)")
-      ->check(CLI::Range(1, 4096));
+      ->check(count(1, 4096));
   verb->add_option("--steps", setting.steps, "Measured steps per variant (default 20)")
-      ->check(steps);
-  verb->add_option("--warmup", options.warmup, "Warm-up steps (default 3)")->check(steps);
-  verb->add_option("--factor-interval", options.kfac.factor_interval, "Default 1")->check(steps);
-  verb->add_option("--inverse-interval", options.kfac.inverse_interval, "Default 1")->check(steps);
+      ->check(limits);
+  verb->add_option("--warmup", options.warmup, "Warm-up steps (default 3)")->check(limits);
+  verb->add_option("--factor-interval", options.kfac.factor_interval, "Default 1")->check(limits);
+  verb->add_option("--inverse-interval", options.kfac.inverse_interval, "Default 1")->check(limits);
   flags->record.add_to(*verb);
   verb->callback([flags] { run_step_bench(*flags); });
+}
+
+void add_accuracy_bench(CLI::App& app) {
+  CLI::App* verb =
+      app.add_subcommand("accuracy", "Rounding error of preconditioned gradients, by precision");
+  const auto flags = std::make_shared<AccuracyFlags>();
+  bench::AccuracyOptions& options = flags->options;
+  const auto limits = count(1, 1'000'000);
+  verb->add_option("--model", options.model, "A model for 28x28 grey images; default resnet20");
+  verb->add_option("--data-dir", options.data_dir, "Folder of Fashion-MNIST");
+  verb->add_option("--device", options.device, "cpu (default) or cuda")
+      ->check(one_of({"cpu", "cuda"}));
+  verb->add_option("--batch", options.batch, "Examples per step (default 128)")->check(limits);
+  verb->add_option("--steps", options.steps, "Steps of training before; default 200")
+      ->check(limits);
+  verb->add_option("--lr", options.learning_rate, "Learning rate; default 0.003")
+      ->check(number(1e-12, 1e6));
+  flags->record.add_to(*verb);
+  verb->callback([flags] { run_accuracy_bench(*flags); });
 }
 
 }  // namespace spdkfac::cli

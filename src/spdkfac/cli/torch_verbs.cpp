@@ -19,8 +19,11 @@ void add_torch_verbs(CLI::App& app) {
   add_describe_verb(app);
   add_train_verb(app);
   add_bench_verb(app);
+  for (const char* name : {"calibrate", "describe", "train", "bench"}) {
+    app.get_subcommand(name)->group(kTorchGroup);
+  }
 }
 
-void forward_torch_verb(int, char**) {}
+void forward_torch_verb(const std::vector<std::string>&) {}
 
 }  // namespace spdkfac::cli

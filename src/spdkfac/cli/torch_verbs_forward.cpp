@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -10,6 +11,7 @@
 
 #include "spdkfac/base/error.h"
 #include "spdkfac/cli/verbs.h"
+#include "spdkfac/report/table.h"
 
 namespace spdkfac::cli {
 namespace {
@@ -17,27 +19,70 @@ namespace {
 struct ForwardedVerb {
   const char* name;
   const char* help;
+  const char* otherwise;  // what to do without LibTorch
 };
 constexpr std::array kVerbs = {
-    ForwardedVerb{"calibrate", kCalibrateHelp}, ForwardedVerb{"describe", kDescribeHelp},
-    ForwardedVerb{"train", kTrainHelp}, ForwardedVerb{"bench", kBenchHelp}};
+    ForwardedVerb{"calibrate", kCalibrateHelp, "'spdkfac clusters' lists bundled cluster files"},
+    ForwardedVerb{"describe", kDescribeHelp, "'spdkfac models' lists bundled layer tables"},
+    ForwardedVerb{"train", kTrainHelp, "'spdkfac simulate' forecasts an iteration"},
+    ForwardedVerb{"bench", kBenchHelp, "'spdkfac simulate --compare' forecasts the algorithms"}};
+constexpr const char* kRemedy =
+    "run tools/setup.sh and build again; -DSPDKFAC_TORCH=ON reports what is missing";
+
+std::filesystem::path torch_program() {
+  return std::filesystem::read_symlink("/proc/self/exe").replace_filename("spdkfac-torch");
+}
+
+bool has_torch_program() {
+  std::error_code ignored;
+  return std::filesystem::exists(torch_program(), ignored);
+}
+
+void become_torch_program(const std::vector<std::string>& words) {
+  std::vector<std::string> arguments = {"spdkfac"};
+  arguments.insert(arguments.end(), words.begin(), words.end());
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+  execv(torch_program().c_str(), pointers.data());
+}
+
+bool contains(const std::vector<std::string>& words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
 
 }  // namespace
 
 void add_torch_verbs(CLI::App& app) {
-  for (const ForwardedVerb& verb : kVerbs) app.add_subcommand(verb.name, verb.help);
+  const bool there = has_torch_program();
+  for (const ForwardedVerb& verb : kVerbs) {
+    CLI::App* added = app.add_subcommand(verb.name, verb.help);
+    added->group(there ? std::string(kTorchGroup)
+                       : fmt::format("{}, which this build does not have", kTorchGroup));
+    added->footer(report::wrap(
+        fmt::format("This verb needs LibTorch, which this build does not have: it cannot run, and "
+                    "docs/cli.md lists its flags. To get it, {}. Without it, {}.",
+                    kRemedy, verb.otherwise),
+        report::kPageWidth));
+  }
 }
 
-void forward_torch_verb(int argc, char** argv) {
+void forward_torch_verb(const std::vector<std::string>& words) {
+  if (words.empty()) return;
+  if (words[0] == "completion" || words[0] == "help") {
+    if (has_torch_program()) become_torch_program(words);
+    return;
+  }
   for (const ForwardedVerb& verb : kVerbs) {
-    if (argc < 2 || std::string_view(argv[1]) != verb.name) continue;
-    const std::filesystem::path program =
-        std::filesystem::read_symlink("/proc/self/exe").replace_filename("spdkfac-torch");
-    execv(program.c_str(), argv);
+    if (words[0] != verb.name) continue;
+    become_torch_program(words);
+    const int problem = errno;
+    if (!has_torch_program() && (contains(words, "--help") || contains(words, "-h"))) return;
     throw ConfigError(
-        fmt::format("{}: needs LibTorch, but the program spdkfac-torch was not found ({}: {}); run "
-                    "tools/setup.sh and build again; -DSPDKFAC_TORCH=ON reports what is missing",
-                    verb.name, program.filename().string(), std::strerror(errno)));
+        fmt::format("{}: needs LibTorch, but the program spdkfac-torch was not found ({}: {}); {}; "
+                    "without it, {}",
+                    verb.name, torch_program().filename().string(), std::strerror(problem), kRemedy,
+                    verb.otherwise));
   }
 }
 

@@ -38,24 +38,8 @@ const std::vector<std::string> kKfacFlags = {
     "--trace"};
 const std::vector<std::string> kSyntheticFlags = {"--synthetic-examples", "--input", "--classes"};
 
-// CLI::Range lets NaN pass and prints six decimals.
-CLI::Validator number(double min, double max) {
-  return CLI::Validator(
-      [min, max](const std::string& text) {
-        double value = 0;
-        if (CLI::detail::lexical_cast(text, value) && value >= min && value <= max) {
-          return std::string();
-        }
-        return fmt::format("Value {} not in range {} to {}", text, min, max);
-      },
-      "");
-}
-
-CLI::Range count(std::int64_t min, std::int64_t max) { return CLI::Range(min, max); }
-
 [[noreturn]] void fail_conflict(const std::string& first, const std::string& second) {
-  throw ConfigError(
-      fmt::format("flags: {} and {} cannot be combined; remove one of them", first, second));
+  throw ConfigError(conflict_text(first, second));
 }
 
 struct TrainVerb {
@@ -101,7 +85,7 @@ void TrainVerb::add_flags() {
   option("--width", options.width, "Factor for the channels of hidden layers", "X")
       ->check(number(0.001, 16));
   option("--data", options.data, "fashion-mnist (default), cifar10 or synthetic", "NAME")
-      ->check(CLI::IsMember({"fashion-mnist", "cifar10", "synthetic"}));
+      ->check(one_of({"fashion-mnist", "cifar10", "synthetic"}));
   option("--data-dir", options.data_dir, "Folder of the data set's files", "DIR");
   option("--synthetic-examples", options.synthetic_examples,
          "Synthetic training examples, with a fifth as many for tests (default 5120)", "N")
@@ -117,7 +101,7 @@ void TrainVerb::add_flags() {
          "kfac (default), sgd, auto or a name from 'spdkfac algorithms'", "NAME");
   option("--optimizer", optimizer, "Optimizer, with or without K-FAC: sgd (default) or adam",
          "NAME")
-      ->check(CLI::IsMember(train::optimizer_names()));
+      ->check(one_of(train::optimizer_names()));
   option("--batch", batch, "Examples per step and rank (default: the model's)", "N")
       ->check(count(1, 1'000'000));
   option("--epochs", options.epochs,
@@ -132,23 +116,23 @@ void TrainVerb::add_flags() {
       ->check(number(0, 0.99999));
   option("--weight-decay", options.weight_decay, "Default 0", "X")->check(number(0, 1e3));
   option("--schedule", schedule, "Learning-rate schedule: constant (default), cosine, step", "WORD")
-      ->check(CLI::IsMember(train::schedule_names()));
+      ->check(one_of(train::schedule_names()));
   option("--warmup-steps", options.warmup_steps, "Steps in which the learning rate rises from 0",
          "N")
       ->check(count(0, kMaxSteps));
   option("--seed", options.seed, "Random seed (default 1)", "N")
       ->check(count(0, std::numeric_limits<std::int64_t>::max()));
   option("--device", options.device, "cpu (default) or cuda", "NAME")
-      ->check(CLI::IsMember({"cpu", "cuda"}));
+      ->check(one_of({"cpu", "cuda"}));
   option("--threads", options.threads, "CPU threads (default: torch's)", "N")
-      ->check(CLI::Range(1, 4096));
+      ->check(count(1, 4096));
 
   group = "K-FAC";
   option("--damping", options.kfac.damping, "Damping of the factors (default 0.01)", "X")
       ->check(number(0, 1e6));
   option("--damping-mode", damping_mode,
          "How damping is divided between the factors: pi (default) or plain", "WORD")
-      ->check(CLI::IsMember(damping_names()));
+      ->check(one_of(damping_names()));
   option("--running-average", options.kfac.running_average,
          "Weight of the old average (default 0.95)", "X")
       ->check(number(0, 1));
@@ -157,7 +141,7 @@ void TrainVerb::add_flags() {
       ->group(group);
   option("--convention", convention, "Scale of the factors: kfc (default), paper, kfac-pytorch",
          "WORD")
-      ->check(CLI::IsMember(convention_names()));
+      ->check(one_of(convention_names()));
   option("--kl-clip", options.kfac.kl_clip, "Limit of an update, 0 for none (default 0.001)", "X")
       ->check(number(0, 1e6));
   option("--factor-interval", options.kfac.factor_interval, "Steps between new factors (default 1)",
@@ -167,13 +151,13 @@ void TrainVerb::add_flags() {
       ->check(count(1, 1'000'000));
   option("--precision", precision,
          "Precision of K-FAC's products on a GPU: tf32 (default), fp32, bf16", "WORD")
-      ->check(CLI::IsMember(precision_names()));
+      ->check(one_of(precision_names()));
   option("--max-dimension", options.kfac.max_dimension,
          "Rows above which a factor is not kept whole (default 8192)", "N")
       ->check(count(1, 1'000'000'000));
   option("--large-factors", large_factors,
          "What is kept of such a factor: diagonal (default) or blocks", "WORD")
-      ->check(CLI::IsMember(large_factors_names()));
+      ->check(one_of(large_factors_names()));
   option("--patch-memory", patch_megabytes, "Memory for the patches of a convolution (default 256)",
          "MB")
       ->check(count(1, kMaxPatchMegabytes));
@@ -197,7 +181,7 @@ void TrainVerb::add_flags() {
          "Timed steps before the plan is made again, 0 for never (default 5)", "N")
       ->check(count(0, kMaxSteps));
   option("--backend", options.ranks.backend, "mpi (default) or nccl (one GPU per rank)", "NAME")
-      ->check(CLI::IsMember({"mpi", "nccl"}));
+      ->check(one_of({"mpi", "nccl"}));
   option("--timeout", options.ranks.timeout_seconds,
          "Seconds to wait for a rank that does not answer (default 60)", "S")
       ->check(count(1, 86'400));
@@ -221,7 +205,7 @@ void TrainVerb::add_flags() {
          "Steps between checkpoints (default: after each epoch)", "STEPS")
       ->check(count(1, kMaxSteps));
   option("--keep", options.keep, "Number of checkpoints to keep (default 3)", "N")
-      ->check(CLI::Range(1, 1'000'000));
+      ->check(count(1, 1'000'000));
   verb->add_flag("--resume", options.resume, "Continue from the newest checkpoint")->group(group);
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include <CLI/CLI.hpp>
 
 namespace spdkfac::bench {
@@ -18,11 +21,17 @@ void add_clusters_verb(CLI::App& app);
 void add_algorithms_verb(CLI::App& app);
 void add_report_verb(CLI::App& app);
 
+void add_help_verb(CLI::App& app);
+void add_completion_verb(CLI::App& app);
+
 // The verbs on LibTorch, below; or, in the program without it, their names and help only.
 void add_torch_verbs(CLI::App& app);
-// In the program without LibTorch: if argv names one of those verbs, becomes the program with it,
-// which stands beside it; when there is none, a ConfigError says so. Otherwise does nothing.
-void forward_torch_verb(int argc, char** argv);
+// In the program without LibTorch: if the first word is one of those verbs, or a verb that needs
+// the flags of all verbs, becomes the program with LibTorch from the same folder. When there is
+// none, a ConfigError says so for verbs that have to run there. Otherwise does nothing.
+void forward_torch_verb(const std::vector<std::string>& words);
+
+constexpr const char* kTorchGroup = "Verbs that need LibTorch";
 
 constexpr const char* kCalibrateHelp = "Measure this machine or cluster and write a cluster file";
 constexpr const char* kDescribeHelp = "Print or write the layer table of a model";

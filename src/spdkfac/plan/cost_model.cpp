@@ -194,16 +194,18 @@ std::vector<LayerCosts> layer_costs(const ModelSpec& model, const CostModel& cos
     } else {
       const auto totals = costs.models.find(model.name);
       std::string known = fmt::format("no measured totals for {}", model.name);
-      if (totals != costs.models.end()) {
-        known = totals->second.batch == model.batch
-                    ? "measured totals, which need the flops of every layer,"
-                    : fmt::format("measured totals only for batch {}", totals->second.batch);
+      std::string other_batch;
+      if (totals != costs.models.end() && totals->second.batch == model.batch) {
+        known = "measured totals, which need the flops of every layer,";
+      } else if (totals != costs.models.end()) {
+        known = fmt::format("measured totals only for batch {}", totals->second.batch);
+        other_batch = fmt::format("batch {}, or ", totals->second.batch);
       }
       throw ConfigError(
           fmt::format("cluster {}: the time of layer {} of {} at batch {} is unknown (the cluster "
-                      "has {} and no compute rates); add \"compute\" to the cluster file or "
-                      "\"times\" to the model file, or use another batch",
-                      costs.name, layer.name, model.name, model.batch, known));
+                      "has {} and no compute rates); use {}a cluster with \"compute\", or a model "
+                      "file with \"times\"",
+                      costs.name, layer.name, model.name, model.batch, known, other_batch));
     }
     if (layer.times && layer.times->precondition) {
       cost.precondition = *layer.times->precondition;

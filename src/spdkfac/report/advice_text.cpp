@@ -42,7 +42,7 @@ std::string limiting_text(const sim::Advice& advice) {
       std::max_element(limits.begin(), limits.end(),
                        [](const sim::Limit& a, const sim::Limit& b) { return a.alone < b.alone; });
   return fmt::format(
-      "Largest limit: {}. {} the iteration would take {} instead of {} ms.\nIf everything else "
+      "Largest limit: {}.\n{} the iteration would take {} instead of {} ms.\nIf everything else "
       "were free, {} would still take {} ms.\n",
       most->part, most->id == sim::kLargestInverse ? "Divided equally," : "If it were free,",
       milliseconds(most->without), milliseconds(advice.iteration), bound->part,
@@ -87,7 +87,7 @@ std::string helps_most(const sim::Advice& advice, const char* words, const Predi
                      number(found->speedup, 2));
 }
 
-std::string changes_text(const sim::Advice& advice) {
+std::string changes_text(const sim::Advice& advice, bool wide) {
   Table table({{"change", Table::Align::kLeft},
                {"needs", Table::Align::kLeft},
                {"iteration ms"},
@@ -99,6 +99,7 @@ std::string changes_text(const sim::Advice& advice) {
                    number(change.examples_per_second, 0), number(change.speedup, 2),
                    change.training.empty() ? "none" : change.training});
   }
+  if (!wide) table.drop_column("examples/s");
   return "What would help\n" + table.text() +
          "Speed-ups are of examples a second. Assumed: twice the batch computes twice as long,\n"
          "faster computation leaves host work as it is.\n\n" +
@@ -112,8 +113,8 @@ std::string changes_text(const sim::Advice& advice) {
 
 Json to_json(const sim::Advice& advice, const sim::Limit& limit) {
   return {{"part", limit.id},
-          {"alone", limit.alone.value()},
-          {"without", limit.without.value()},
+          {"alone_seconds", limit.alone.value()},
+          {"without_seconds", limit.without.value()},
           {"share", share(advice, saved(advice, limit))}};
 }
 
@@ -124,7 +125,7 @@ Json to_json(const sim::Change& change) {
           {"training", change.training},
           {"world", change.world},
           {"batch", change.batch},
-          {"iteration", change.iteration.value()},
+          {"iteration_seconds", change.iteration.value()},
           {"examples_per_second", change.examples_per_second},
           {"speedup", change.speedup},
           {"options", to_json(OptionsAndIntervals{change.options, change.intervals})}};
@@ -132,15 +133,15 @@ Json to_json(const sim::Change& change) {
 
 }  // namespace
 
-std::string to_text(const AdviceReport& report) {
+std::string to_text(const AdviceReport& report, bool wide) {
   const sim::Scenario& s = report.scenario;
   std::string text = s.options.algorithm == kAutoAlgorithm ? "The best plan\n" : "The plan\n";
   text += plan_summary(report.judged.plan, s.model, s.costs.for_world(s.world));
   if (s.intervals.inverses > 1) {
     text += fmt::format("average iteration {} ms\n", milliseconds(report.advice.iteration));
   }
-  return text + "\nThe algorithms\n" + comparison_text(report.algorithms) + "\n" +
-         limits_text(report) + "\n" + changes_text(report.advice);
+  return text + "\nThe algorithms\n" + comparison_text(report.algorithms, wide) + "\n" +
+         limits_text(report) + "\n" + changes_text(report.advice, wide);
 }
 
 Json to_json(const AdviceReport& report) {
@@ -152,21 +153,21 @@ Json to_json(const AdviceReport& report) {
   for (const sim::Limit& limit : advice.limits) limits.push_back(to_json(advice, limit));
   Json changes = Json::array();
   for (const sim::Change& change : advice.changes) changes.push_back(to_json(change));
-  return {{"format", "spdkfac.advice/1"},
+  return {{"format", "spdkfac.advice/2"},
           {"algorithm", s.options.algorithm},
           {"model", s.model.name},
           {"batch", s.model.batch},
           {"cluster", s.costs.name},
           {"world", s.world},
-          {"iteration", advice.iteration.value()},
+          {"iteration_seconds", advice.iteration.value()},
           {"examples_per_second", advice.examples_per_second},
           {"options", to_json(OptionsAndIntervals{advice.options, s.intervals})},
           {"digest", report.judged.plan.digest()},
           {"limiting", advice.limiting.empty() ? Json() : Json(advice.limiting)},
           {"limits", std::move(limits)},
-          {"largest_inverse", advice.largest_inverse.value()},
-          {"all_inverses", advice.all_inverses.value()},
-          {"average_wait", average_wait(report.judged).value()},
+          {"largest_inverse_seconds", advice.largest_inverse.value()},
+          {"all_inverses_seconds", advice.all_inverses.value()},
+          {"average_wait_seconds", average_wait(report.judged).value()},
           {"changes", std::move(changes)},
           {"algorithms", std::move(algorithms)}};
 }

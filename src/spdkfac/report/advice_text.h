@@ -18,7 +18,8 @@ struct AdviceReport {
   std::vector<Prediction> algorithms;  // all of them, `auto` last
 };
 
-std::string to_text(const AdviceReport& report);
+// Tables have all columns if `wide`.
+std::string to_text(const AdviceReport& report, bool wide = false);
 // docs/formats.md, "Advice".
 Json to_json(const AdviceReport& report);
 

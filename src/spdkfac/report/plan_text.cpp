@@ -12,9 +12,8 @@
 namespace spdkfac::report {
 namespace {
 
-constexpr std::size_t kLineWidth = 100;
 constexpr std::size_t kSummaryOwners = 12;
-constexpr std::size_t kSummaryFactors = 8;
+constexpr std::size_t kSummaryFactorsWidth = 46;  // of the names in a row of owners
 constexpr std::size_t kLoadBarWidth = 24;
 
 std::string millions(std::int64_t elements) {
@@ -67,7 +66,7 @@ std::string route_of(const Message& message) {
   return message.route.root ? fmt::format("reduce to {}", *message.route.root) : "all_reduce";
 }
 
-// Appends words to lines of kLineWidth, indented.
+// Appends words to lines of kPageWidth, indented.
 class Wrapped {
  public:
   explicit Wrapped(std::string first)
@@ -75,8 +74,9 @@ class Wrapped {
 
   void add(const std::string& word, const std::string& separator) {
     const std::string piece = empty_ ? word : separator + word;
-    if (!empty_ && display_width(line_) + display_width(piece) > kLineWidth) {
-      text_ += line_ + separator.substr(0, separator.find_last_not_of(' ') + 1) + '\n';
+    const std::string end = separator.substr(0, separator.find_last_not_of(' ') + 1);
+    if (!empty_ && display_width(line_ + piece + end) > kPageWidth) {
+      text_ += line_ + end + '\n';
       line_ = indent_ + word;
     } else {
       line_ += piece;
@@ -141,9 +141,14 @@ struct Load {
 };
 
 std::string join_factors(const std::vector<std::string>& factors, bool full) {
-  if (full || factors.size() <= kSummaryFactors) return fmt::format("{}", fmt::join(factors, " "));
-  const std::vector<std::string> first(factors.begin(), factors.begin() + kSummaryFactors);
-  return fmt::format("{} and {} more", fmt::join(first, " "), factors.size() - kSummaryFactors);
+  std::string text;
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    if (!full && text.size() + 1 + factors[i].size() > kSummaryFactorsWidth) {
+      return fmt::format("{} and {} more", text, factors.size() - i);
+    }
+    text += (i > 0 ? " " : "") + factors[i];
+  }
+  return text;
 }
 
 struct Loads {
@@ -214,18 +219,18 @@ std::string heading(const Plan& plan, const ModelSpec& model, const CostModel& c
   std::string text = fmt::format("{} for {} ({} layers, batch {}) on {} rank{} of {}\n",
                                  plan.algorithm, model.name, model.layers.size(), model.batch,
                                  plan.world, plan.world == 1 ? "" : "s", costs.name);
-  text += fmt::format("{} fusion", name_of(fusion_names(), plan.options.fusion));
+  std::string what = fmt::format("{} fusion", name_of(fusion_names(), plan.options.fusion));
   if (plan.options.second_order()) {
-    text += fmt::format(", {} factors, {} inverses, {} step",
+    what += fmt::format(", {} factors, {} inverses, {} step",
                         name_of(factor_schedule_names(), plan.options.factor_schedule),
                         name_of(placement_names(), plan.options.placement),
                         name_of(step_names(), plan.step));
     if (plan.intervals.inverses > 1) {
-      text += fmt::format(", factors every {} and inverses every {} steps", plan.intervals.factors,
+      what += fmt::format(", factors every {} and inverses every {} steps", plan.intervals.factors,
                           plan.intervals.inverses);
     }
   }
-  text += fmt::format(", digest {}\n", plan.digest());
+  text += wrap(what + ", digest " + plan.digest(), kPageWidth) + "\n";
   if (plan.predicted_iteration) {
     text +=
         fmt::format("forecast: {:.1f} ms per iteration\n", 1e3 * plan.predicted_iteration->value());

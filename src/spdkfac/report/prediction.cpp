@@ -37,6 +37,9 @@ std::string speedup(std::optional<Seconds> baseline, Seconds time) {
   return baseline && time > Seconds(0) ? fmt::format("{:.2f}", *baseline / time) : "-";
 }
 
+// Is the iteration the average of a cycle with cheaper steps than the full one?
+bool is_average(const Prediction& p) { return p.result.iteration < p.full_step; }
+
 std::string heading(const Prediction& p) {
   return fmt::format("{}, batch {}, on {} rank{} of {}\n", p.model, p.batch, p.world,
                      p.world == 1 ? "" : "s", p.cluster);
@@ -74,23 +77,24 @@ Json to_json(const Prediction& p) {
     parts[std::string(category_name(category))] = p.result.breakdown[category].value();
   }
   const auto [smallest, largest] = inverse_range(p);
-  return {{"format", "spdkfac.prediction/1"},
+  return {{"format", "spdkfac.prediction/2"},
           {"algorithm", p.algorithm},
           {"world", p.world},
-          {"iteration", p.result.iteration.value()},
-          {"breakdown", std::move(parts)},
+          {"iteration_seconds", p.result.iteration.value()},
+          {"breakdown_seconds", std::move(parts)},
           {"bytes_per_worker", p.result.sent_bytes},
           {"model", p.model},
           {"batch", p.batch},
           {"cluster", p.cluster},
-          {"exposed_communication", exposed_communication(p.result.breakdown).value()},
-          {"largest_inverse_load", largest.value()},
-          {"smallest_inverse_load", smallest.value()}};
+          {"exposed_communication_seconds", exposed_communication(p.result.breakdown).value()},
+          {"full_step_seconds", p.full_step.value()},
+          {"full_step_inverse_max_seconds", largest.value()},
+          {"full_step_inverse_min_seconds", smallest.value()}};
 }
 
 Prediction parse_prediction(const Json& document, const std::string& where) {
   JsonObject object{JsonValue(document, where)};
-  object.expect_format("spdkfac.prediction/1");
+  object.expect_format("spdkfac.prediction/2");
   const auto seconds = [&](const char* key) {
     return Seconds(object.required(key).non_negative_number());
   };
@@ -100,23 +104,29 @@ Prediction parse_prediction(const Json& document, const std::string& where) {
   p.cluster = object.required("cluster").string();
   p.batch = object.required("batch").integer(1, std::numeric_limits<std::int64_t>::max());
   p.world = static_cast<int>(object.required("world").integer(1, kMaxWorld));
-  p.result.iteration = seconds("iteration");
-  JsonObject parts(object.required("breakdown"));
+  p.result.iteration = seconds("iteration_seconds");
+  JsonObject parts(object.required("breakdown_seconds"));
   for (const Category category : kCategories) {
     p.result.breakdown[category] =
         Seconds(parts.required(std::string(category_name(category))).non_negative_number());
   }
   parts.finish();
   p.result.sent_bytes = object.required("bytes_per_worker").non_negative_number();
-  object.required("exposed_communication").non_negative_number();  // follows from the breakdown
-  p.result.inverse_load = {seconds("smallest_inverse_load"), seconds("largest_inverse_load")};
+  seconds("exposed_communication_seconds");  // follows from the breakdown
+  p.full_step = seconds("full_step_seconds");
+  p.result.inverse_load = {seconds("full_step_inverse_min_seconds"),
+                           seconds("full_step_inverse_max_seconds")};
   object.finish();
   return p;
 }
 
 std::string describe(const Prediction& p) {
-  std::string text = heading(p) + fmt::format("{}: {} ms per iteration\n\n", p.algorithm,
+  std::string text = heading(p) + fmt::format("{}: {} ms per iteration", p.algorithm,
                                               milliseconds(p.result.iteration));
+  if (is_average(p)) {
+    text += fmt::format(" on average; a full step takes {} ms", milliseconds(p.full_step));
+  }
+  text += "\n\n";
   Table table({{"part", Table::Align::kLeft}, {"ms"}, {"%"}, {"", Table::Align::kLeft}});
   for (const Category category : kCategories) {
     const double share =
@@ -130,13 +140,14 @@ std::string describe(const Prediction& p) {
   const auto [smallest, largest] = inverse_range(p);
   const std::string low = milliseconds(smallest);
   const std::string high = milliseconds(largest);
-  text += fmt::format("each rank sends {} MB; inverses take {} ms of a rank's time\n",
+  text += fmt::format("each rank sends {} MB; inverses take {} ms of a rank's time{}\n",
                       megabytes(p.result.sent_bytes),
-                      low == high ? high : fmt::format("{} to {}", low, high));
+                      low == high ? high : fmt::format("{} to {}", low, high),
+                      is_average(p) ? " in a full step" : "");
   return text + utilisation_text(p);
 }
 
-std::string comparison_text(std::span<const Prediction> predictions) {
+std::string comparison_text(std::span<const Prediction> predictions, bool wide) {
   if (predictions.empty()) return "";
   const auto d_kfac = iteration_of(predictions, "d-kfac");
   const auto mpd_kfac = iteration_of(predictions, "mpd-kfac");
@@ -147,42 +158,56 @@ std::string comparison_text(std::span<const Prediction> predictions) {
                {"sent MB"},
                {"exposed comm ms"},
                {"inverse max ms"},
-               {"min ms"}});
+               {"inverse min ms"},
+               {"full step ms"}});
   for (const Prediction& p : predictions) {
     const auto [smallest, largest] = inverse_range(p);
     table.add_row({p.algorithm, milliseconds(p.result.iteration),
                    speedup(d_kfac, p.result.iteration), speedup(mpd_kfac, p.result.iteration),
                    megabytes(p.result.sent_bytes),
                    milliseconds(exposed_communication(p.result.breakdown)), milliseconds(largest),
-                   milliseconds(smallest)});
+                   milliseconds(smallest), milliseconds(p.full_step)});
   }
-  return heading(predictions.front()) + table.text() + "× is the speed-up over that algorithm.\n";
+  if (!wide) {
+    table.drop_column("inverse min ms");
+    table.drop_column("full step ms");
+  }
+  std::string text = table.text() + "× is the speed-up over that algorithm.\n";
+  if (std::any_of(predictions.begin(), predictions.end(), is_average)) {
+    text +=
+        "Iteration, sent and exposed comm are averages of a refresh cycle; inverses are those of a "
+        "full\nstep.\n";
+  }
+  return heading(predictions.front()) + text;
 }
 
 std::string comparison_csv(std::span<const Prediction> predictions) {
   std::vector<Table::Column> columns;
-  for (const char* title : {"model", "batch", "cluster", "world", "algorithm", "iteration"}) {
+  for (const char* title :
+       {"model", "batch", "cluster", "world", "algorithm", "iteration_seconds"}) {
     columns.push_back({title});
   }
   for (const Category category : kCategories) {
-    columns.push_back({std::string(category_name(category))});
+    columns.push_back({fmt::format("{}_seconds", category_name(category))});
   }
-  for (const char* title : {"bytes_per_worker", "exposed_communication", "largest_inverse_load",
-                            "smallest_inverse_load"}) {
+  for (const char* title :
+       {"bytes_per_worker", "exposed_communication_seconds", "full_step_seconds",
+        "full_step_inverse_max_seconds", "full_step_inverse_min_seconds"}) {
     columns.push_back({title});
   }
   Table table(std::move(columns));
   for (const Prediction& p : predictions) {
-    std::vector<std::string> row = {p.model,     std::to_string(p.batch),
-                                    p.cluster,   std::to_string(p.world),
-                                    p.algorithm, fmt::format("{:.9g}", p.result.iteration.value())};
-    const auto add = [&row](double value) { row.push_back(fmt::format("{:.9g}", value)); };
-    for (const Category category : kCategories) add(p.result.breakdown[category].value());
-    add(p.result.sent_bytes);
-    add(exposed_communication(p.result.breakdown).value());
+    std::vector<std::string> row = {p.model, std::to_string(p.batch), p.cluster,
+                                    std::to_string(p.world), p.algorithm};
+    const auto add = [&row](Seconds time) { row.push_back(fmt::format("{:.9f}", time.value())); };
+    add(p.result.iteration);
+    for (const Category category : kCategories) add(p.result.breakdown[category]);
+    row.push_back(fmt::format("{:.0f}", p.result.sent_bytes));
+    add(exposed_communication(p.result.breakdown));
+    add(p.full_step);
     const auto [smallest, largest] = inverse_range(p);
-    add(largest.value());
-    add(smallest.value());
+    add(largest);
+    add(smallest);
     table.add_row(std::move(row));
   }
   return table.csv();

@@ -13,7 +13,7 @@ namespace spdkfac::report {
 // The words for a category in tables: FF&BP, GradComm, … as in the paper.
 std::string_view category_title(Category category);
 
-// {"format":"spdkfac.prediction/1", …}
+// {"format":"spdkfac.prediction/2", …}
 Json to_json(const Prediction& prediction);
 // What to_json() gave; what it does not hold, such as plan and trace, is empty, and of the inverse
 // loads there are only the smallest and the largest.
@@ -23,9 +23,9 @@ Prediction parse_prediction(const Json& document, const std::string& where);
 std::string describe(const Prediction& prediction);
 
 // Many predictions of one model side by side, with speed-ups over d-kfac and mpd-kfac where they
-// are among them.
-std::string comparison_text(std::span<const Prediction> predictions);
-// All fields, one line a prediction.
+// are among them. A wide table has all columns.
+std::string comparison_text(std::span<const Prediction> predictions, bool wide = false);
+// All fields, one line a prediction; times in seconds with nine decimals.
 std::string comparison_csv(std::span<const Prediction> predictions);
 
 // Iteration times by number of workers (rows) and algorithm (columns).

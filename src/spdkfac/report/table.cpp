@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include <fmt/format.h>
 
@@ -32,11 +33,20 @@ void Table::add_row(std::vector<std::string> cells) {
 void Table::drop_empty_columns() {
   for (std::size_t column = columns_.size(); column-- > 0;) {
     const auto empty = [&](const auto& row) { return row[column].empty(); };
-    if (!std::all_of(rows_.begin(), rows_.end(), empty)) continue;
-    const auto place = static_cast<std::ptrdiff_t>(column);
-    columns_.erase(columns_.begin() + place);
-    for (auto& row : rows_) row.erase(row.begin() + place);
+    if (std::all_of(rows_.begin(), rows_.end(), empty)) erase_column(column);
   }
+}
+
+void Table::drop_column(const std::string& title) {
+  for (std::size_t column = columns_.size(); column-- > 0;) {
+    if (columns_[column].title == title) erase_column(column);
+  }
+}
+
+void Table::erase_column(std::size_t column) {
+  const auto place = static_cast<std::ptrdiff_t>(column);
+  columns_.erase(columns_.begin() + place);
+  for (auto& row : rows_) row.erase(row.begin() + place);
 }
 
 std::string Table::text() const {
@@ -90,6 +100,26 @@ std::size_t display_width(const std::string& text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
   }));
+}
+
+std::string wrap(const std::string& text, std::size_t width, std::size_t indent) {
+  std::string result;
+  std::size_t used = 0;  // of the line
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const std::size_t length = display_width(word);
+    if (result.empty()) {
+      used = length;
+    } else if (used + 1 + length <= width) {
+      result += ' ';
+      used += 1 + length;
+    } else {
+      result += '\n' + std::string(indent, ' ');
+      used = indent + length;
+    }
+    result += word;
+  }
+  return result;
 }
 
 std::string bar(double share, std::size_t width) {

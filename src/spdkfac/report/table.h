@@ -22,6 +22,7 @@ class Table {
   std::size_t rows() const { return rows_.size(); }
   // Leaves out the columns in which no row has anything.
   void drop_empty_columns();
+  void drop_column(const std::string& title);
 
   // Title line, a rule, one line a row; columns two spaces apart; no trailing blanks.
   std::string text() const;
@@ -29,12 +30,21 @@ class Table {
   std::string csv() const;
 
  private:
+  void erase_column(std::size_t column);
+
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;
 };
 
 // Width on a terminal: characters, not bytes, of UTF-8 text.
 std::size_t display_width(const std::string& text);
+
+// Words in lines of at most `width`, where they fit; further lines start with `indent` blanks. No
+// line break at the end.
+std::string wrap(const std::string& text, std::size_t width, std::size_t indent = 0);
+
+// How wide tables and texts for people are, unless more is asked for.
+constexpr std::size_t kPageWidth = 100;
 
 // A bar of `share` (0 to 1) of `width` block characters.
 std::string bar(double share, std::size_t width);

@@ -98,7 +98,7 @@ std::vector<Idea> intervals(const Scenario& base) {
   add("intervals_x10",
       factor == inverse
           ? "factors and inverses " + every(inverse * kRarer)
-          : fmt::format("factors {}, inverses {}", every(factor * kRarer), every(inverse * kRarer)),
+          : fmt::format("factors/inverses every {}/{} steps", factor * kRarer, inverse * kRarer),
       "older factors and inverses", factor * kRarer, inverse * kRarer);
   return ideas;
 }

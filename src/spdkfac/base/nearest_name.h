@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <set>
+#include <string>
+
+namespace spdkfac {
+
+// The known name that a misspelt one most likely stands for, at most two typos away; empty if none
+// is that near.
+std::string nearest_name(const std::string& misspelt, const std::set<std::string>& known);
+
+}  // namespace spdkfac
