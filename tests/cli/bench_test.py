@@ -76,7 +76,7 @@ class SimulatedTest(BenchTestCase):
                                 "paper-64x2080ti", "--algorithm", "mpd-kfac", "--json")
         self.assertEqual(len(record["runs"]), 1)
         self.assertEqual(record["runs"][0]["forecast"]["iteration"],
-                         json.loads(done.stdout)["iteration"])
+                         json.loads(done.stdout)[0]["iteration_seconds"])
 
     def test_breakdown_also_shows_one_worker(self) -> None:
         record, _ = self.bench("breakdown", "--simulate", "--model", "resnet50")

@@ -52,7 +52,6 @@ void add_verbs(CLI::App& app) {
   app.set_version_flag("-V,--version", kVersion, "Print version, commit and what was built in");
   app.set_help_flag("-h,--help", "Print this help");
   app.require_subcommand(1);
-  app.footer("'spdkfac help VERB' lists the flags of a verb.");
   spdkfac::cli::add_plan_verb(app);
   spdkfac::cli::add_simulate_verb(app);
   spdkfac::cli::add_advise_verb(app);
@@ -64,6 +63,7 @@ void add_verbs(CLI::App& app) {
   spdkfac::cli::add_completion_verb(app);
   for (CLI::App* verb : app.get_subcommands(nullptr)) verb->group("Verbs");
   spdkfac::cli::add_torch_verbs(app);
+  app.footer("'spdkfac help VERB' lists the flags of a verb.");  // verbs added later would have it, too
 }
 
 }  // namespace
