@@ -4,17 +4,16 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from ._core import ConfigError
 from .kinds import HeldLayer, Range, layers_in
+from .wrapping import plain_name, unwrapped
 
 SHOWN = 8  # layers that an error names
 
@@ -59,29 +58,10 @@ class CoveredLayers:
         return "; ".join(f"{kind}: {', '.join(names)}" for kind, names in self.uncovered.items())
 
 
-def unwrapped(model: nn.Module) -> nn.Module:
-    """The module inside DistributedDataParallel; compiled models are a ConfigError."""
-    if isinstance(model, DistributedDataParallel):
-        model = model.module
-    reject_compiled(model)
-    return model
-
-
-def reject_compiled(model: nn.Module) -> None:
-    """K-FAC sees the calls of layers, and compiled code does not make them."""
-    dynamo = sys.modules.get("torch._dynamo")  # nothing is compiled before it is loaded
-    if dynamo is None:
-        return
-    for name, module in model.named_modules():
-        forward = vars(module).get("forward")  # set in this object alone
-        if (getattr(module, "_compiled_call_impl", None) is not None
-                or isinstance(module, dynamo.OptimizedModule)
-                or hasattr(forward, "_torchdynamo_orig_callable")):
-            raise _compiled(name or "the model")
-
-
 def reject_hidden(layers: CoveredLayers, unseen: Iterable[int], computed: set[int]) -> None:
     """Layers that have a gradient, though no call of them was seen, must not be compiled ones.
+
+    Where a step needs calls, torch.compile is off (spdkfac.compiled), unless the user interferes.
 
     Compiled code may belong to any function, so ask the weights: dynamo marks those that it compiles
     code for. Code for inference makes no gradients; zeros are left from before the step. `computed`
@@ -105,9 +85,9 @@ def _has_gradient(weight: torch.Tensor) -> bool:
 
 
 def _compiled(what: str, count: int = 1) -> ConfigError:
-    return ConfigError(f"kfac: {what} {'is' if count == 1 else 'are'} compiled by torch.compile, which "
-                       "hides the calls of layers; train the uncompiled model, and compile it for "
-                       "inference only")
+    return ConfigError(f"kfac: {what} {'was' if count == 1 else 'were'} called by compiled code in a step that needs "
+                       "the calls of layers; call what torch.compile returns in each step, not one compiled "
+                       "function around several steps, and set no stance (torch.compiler.set_stance)")
 
 
 def covered_layers(model: nn.Module, *, skip_layers: Iterable[str] = (),
@@ -135,7 +115,7 @@ def covered_layers(model: nn.Module, *, skip_layers: Iterable[str] = (),
     for prefix, module in model.named_modules():
         fresh = [held for held in layers_in(module) if id(held.weight) not in seen]
         for held in fresh:
-            name = ".".join(part for part in (prefix, held.name) if part)
+            name = ".".join(part for part in (plain_name(prefix), held.name) if part)
             if any(one.search(name) for one in skipped):
                 continue
             layer = _covered(name, held, users[id(held.weight)])
@@ -205,7 +185,7 @@ def _uncovered(model: nn.Module, tracked: list[CoveredLayer]) -> dict[str, list[
     for name, module in model.named_modules():
         own = [p for p in module.parameters(recurse=False) if p.requires_grad and id(p) not in covered]
         if own:
-            result[type(module).__name__].append(name or "(the model itself)")
+            result[type(module).__name__].append(plain_name(name) or "(the model itself)")
     return dict(result)
 
 

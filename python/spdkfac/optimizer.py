@@ -12,22 +12,25 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._compile import _disable_dynamo
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 
 from . import _core
 from . import state as kfac_state
 from ._core import ConfigError
+from .compiled import EagerCode
 from .large_batch import BoundedWeights, CoupledMomentum, rescaled_layers
-from .layers import CoveredLayers, covered_layers, reject_compiled, reject_hidden, unwrapped
+from .layers import CoveredLayers, covered_layers, reject_hidden
 from .planning import Cluster, Model, Plan, as_cluster, as_plan
 from .presets import Preset, options_of, preset_of
 from .processes import communicator_of, others_send_too, own_group, share_first
 from .scaling import LossScale, calls_from_scaler, unscale
 from .together import OtherName, with_others
 from .updates import DirectUpdates, normalizes
+from .wrapping import FirstPass, Gradients, data_parallel, reject_replaced, reject_sharded, sends_gradients, unwrapped
 
-Gradients = Literal["auto", "averaged", "own"]
+TINY = 1e-30
 Examples = int | Literal["tokens"] | Callable[[torch.Tensor], int]
 
 
@@ -89,6 +92,7 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
                               "that steps once per batch, such as SGD or Adam")
         self.model = model
         module = unwrapped(model)
+        reject_sharded(model)
         self.preset: str = preset or preset_of(module)
         options = options_of(self.preset, optimizer, {
             "damping": damping, "damping_mode": damping_mode, "running_average": running_average,
@@ -117,22 +121,28 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         if self.layers.uncovered and (group is None or dist.get_rank(group) == 0):
             warnings.warn(f"spdkfac: K-FAC covers {self.layers.coverage:.1%} of the trained parameters; these "
                           f"keep their own gradient: {self.layers.uncovered_text()}", stacklevel=2)
-        self._sends_gradients = group is not None and _sends(gradients, model)
-        if group is not None and not isinstance(model, DistributedDataParallel):
+        ddp = data_parallel(model)
+        self._gradients: Gradients = gradients
+        self._sends_gradients = group is not None and sends_gradients(gradients, ddp)
+        if group is not None and ddp is None:
             share_first(module, group)
-        self._kfac = _core.Preconditioner(
-            self.layers.tracked,
-            list(module.parameters()),
-            options,
-            communicator=self._communicator,
-            plans=_plan_source(group, choice, followed, cluster),
-            send_gradients=self._sends_gradients or group is None,
-            messages_after_passes=group is not None and others_send_too(
-                module, dist.get_backend(group), averages_gradients=not self._sends_gradients),
-            model_name=model_name or type(module).__name__,
-            profile_steps=0 if followed else profile_steps,
-            log_level=log_level,
-        )
+        layers, name, backend = self.layers.tracked, model_name or type(module).__name__, ""
+        plans, steps = _plan_source(group, choice, followed, cluster), 0 if followed else profile_steps
+        if group is not None:
+            backend = dist.get_backend(group)
+
+        def make(communicator: _core.Communicator | None, sends: bool) -> _core.Preconditioner:
+            return _core.Preconditioner(
+                layers, list(module.parameters()), options, communicator=communicator, plans=plans,
+                send_gradients=sends or communicator is None,
+                messages_after_passes=communicator is not None and others_send_too(
+                    module, backend, averages_gradients=not sends),
+                model_name=name, profile_steps=steps, log_level=log_level)
+
+        self._make = make
+        self._kfac = make(self._communicator, self._sends_gradients)
+        # Who averages gradients may be known only when the first pass begins.
+        self._first_pass = FirstPass(module, self._begin) if group is not None and ddp is None else None
         # Measuring the costs of messages sends some, too.
         self._sent_before = self._communicator.sent_bytes if self._communicator else 0.0
         self._updates: DirectUpdates | torch.optim.Optimizer = self.optimizer
@@ -143,6 +153,8 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         self._synchronized = False
         self._first_step = True
         self._computed: set[int] = set()  # layers whose calls are never seen
+        self._eager = EagerCode()
+        self._eager.want(self._kfac.wants_calls)
         self._scale: LossScale | None = None
         if scaler is not None:
             self._scale = LossScale(scaler, device)
@@ -181,6 +193,7 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         self.optimizer.add_param_group(param_group)
 
+    @_disable_dynamo
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
         """Preconditions the gradients and updates the parameters.
@@ -196,8 +209,6 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         if self._overflowed():
             self._kfac.discard()
         else:
-            if self._first_step:
-                reject_compiled(unwrapped(self.model))
             reject_hidden(self.layers, self._kfac.unseen_layers, self._computed)
             if self._coupled is not None:
                 self._coupled.apply()
@@ -211,6 +222,7 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         self._synchronized = False
         if self._scale is not None:
             self._scale.forget()
+        self._eager.want(self._kfac.wants_calls)
         return loss
 
     def synchronize(self) -> None:
@@ -247,6 +259,7 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         What is wrong with it is a ConfigError, and then nothing is changed.
         """
         kfac_state.load(state_dict, self.optimizer, self._kfac, self.layers)
+        self._eager.want(self._kfac.wants_calls)
 
     @property
     def counters(self) -> dict[str, int]:
@@ -279,9 +292,32 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         """The last step for ui.perfetto.dev; needs `trace=True`."""
         Path(path).write_text(self._kfac.trace(), encoding="utf-8")
 
+    @torch.no_grad()
+    def _begin(self, ddp: DistributedDataParallel | None) -> None:
+        """A first pass begins, in `ddp` or without: whoever has wrapped the model meanwhile is known now."""
+        module = unwrapped(self.model)
+        reject_replaced(module, self.layers.parameters())
+        if ddp is None or all(each is not module for each in ddp.modules()):
+            return
+        sends = sends_gradients(self._gradients, ddp)
+        if sends != self._sends_gradients:
+            state = self._kfac.state()
+            del self._kfac  # only one can watch the gradients
+            self._kfac = self._make(self._communicator, sends)
+            self._sends_gradients = sends
+            if state[1]["steps"] > 0:
+                self._kfac.load(*state)
+            if self._scale is not None:
+                self._kfac.set_loss_scale(self._scale)
+            self._sent_before = self._communicator.sent_bytes if self._communicator else 0.0
+
     def _learning_rate(self) -> float:
         """The largest of the groups: what `kl_clip` must hold for."""
-        return max(float(group["lr"]) for group in self.param_groups)
+        rate = max(float(group["lr"]) for group in self.param_groups)
+        if rate == 0 and any(bool(p.grad.any()) for group in self.param_groups for p in group["params"]
+                             if p.grad is not None):
+            return TINY  # 0 means a step that torch.distributed.checkpoint makes, without gradients
+        return rate
 
     def _momentum(self) -> tuple[float, float, list[torch.Tensor], list[torch.Tensor]]:
         """What SGD's update takes of a gradient and of its buffers; `kl_clip` limits both."""
@@ -346,20 +382,6 @@ def _plan_options(algorithm: str, variant: Mapping[str, str | int] | None, plan:
     if cluster is not None or variant:
         raise ConfigError("kfac: a plan determines cluster and variant; pass plan= without them")
     return plan.core.options
-
-
-def _sends(gradients: Gradients, model: nn.Module) -> bool:
-    """Whether gradients travel in our messages."""
-    wrapped = isinstance(model, DistributedDataParallel)
-    if gradients == "auto":
-        return not wrapped
-    if gradients == "averaged":
-        return False
-    if gradients != "own":
-        raise ConfigError(f"kfac: gradients={gradients}; pass one of auto, averaged, own")
-    if wrapped:
-        setattr(model, "require_backward_grad_sync", False)  # as in no_sync(), for good
-    return True
 
 
 def _plan_source(group: dist.ProcessGroup | None, choice: _core.PlanOptions, plan: Plan | None,

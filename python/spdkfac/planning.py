@@ -13,7 +13,9 @@ from torch import nn
 
 from . import _core, _data, _html
 from ._core import ConfigError
-from .layers import covered_layers, unwrapped
+from .compiled import EagerCode
+from .layers import covered_layers
+from .wrapping import unwrapped
 
 ValueT = TypeVar("ValueT", bound="_Value")
 
@@ -319,13 +321,16 @@ def describe(model: nn.Module, input: torch.Tensor | Sequence[int], *, name: str
     examples = input
     modes = {each: each.training for each in module.modules()}
     buffers = [buffer.detach().clone() for buffer in module.buffers()]
+    eager = EagerCode()
     try:
+        eager.want(True)  # compiled blocks, too
         module.train()
         with torch.random.fork_rng(devices=[]):
             core = _core.describe(name or type(module).__name__, layers.tracked,
                                   list(module.parameters()), lambda: module(examples),
                                   batch or examples.shape[0], list(examples.shape[1:]), options)
     finally:
+        eager.want(False)
         for each, training in modes.items():
             each.training = training
         with torch.no_grad():

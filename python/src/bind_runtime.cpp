@@ -344,6 +344,7 @@ void bind_preconditioner(py::module_& module) {
              });
            })
       .def_property_readonly("unseen_layers", &Preconditioner::unseen_layers)
+      .def_property_readonly("wants_calls", &Preconditioner::wants_calls)
       .def_property_readonly("counters", &counters)
       .def_property_readonly("memory", &memory)
       .def_property_readonly("plan", [](const Preconditioner& kfac) { return kfac.plan(); })

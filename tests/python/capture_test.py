@@ -173,6 +173,56 @@ def test_a_table_that_is_a_parameter_has_its_rows_as_examples() -> None:
                    partial=("side",), terms=EXAMPLES)
 
 
+class Queries(nn.Module):
+    """As in a Perceiver: the first call of a pass is on learned queries."""
+
+    def __init__(self, rows: int, kind: str) -> None:
+        super().__init__()
+        torch.manual_seed(13)
+        self.queries = nn.Linear(FEATURES, FEATURES)
+        self.keys, self.head = nn.Linear(FEATURES, FEATURES), nn.Linear(FEATURES, CLASSES)
+        latents = torch.randn(rows, FEATURES)
+        if kind == "buffer":
+            self.register_buffer("latents", latents)
+        else:
+            self.latents = nn.Parameter(latents)
+        self.kind = kind
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        latents = self.latents.unsqueeze(0) if self.kind == "reshaped" else self.latents
+        if self.kind == "normalised":
+            latents = nn.functional.layer_norm(latents, (FEATURES,))
+        queries, keys = self.queries(latents), self.keys(inputs)
+        return self.head((torch.softmax(queries @ keys.transpose(1, 2), -1) @ keys).mean(1))
+
+
+@pytest.mark.parametrize("kind", ["parameter", "buffer", "reshaped", "normalised"])
+@pytest.mark.parametrize("rows", [7, 2 * EXAMPLES])  # both are other than the examples of the batch
+def test_queries_before_the_examples_do_not_count_as_examples(rows: int, kind: str) -> None:
+    expect_updates(Queries(rows, kind), class_loss, ["queries", "keys", "head"], partial=("queries",),
+                   terms=EXAMPLES)
+
+
+class Looked(nn.Module):
+    """Tokens are looked up in a parameter: they are examples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(14)
+        self.embed = nn.Embedding(9, FEATURES)
+        self.inner, self.head = nn.Linear(FEATURES, FEATURES), nn.Linear(FEATURES, CLASSES)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.tanh(self.inner(self.embed(tokens))).mean(1))
+
+
+def test_what_is_looked_up_in_a_table_are_examples() -> None:
+    tokens = torch.arange(EXAMPLES * STEPS).reshape(EXAMPLES, STEPS) % 9
+    labels = torch.arange(EXAMPLES) % CLASSES
+    expect_updates(Looked(), lambda model: nn.functional.cross_entropy(model(tokens), labels),
+                   ["inner", "head"])
+
+
 @pytest.mark.parametrize("with_gradient", [False, True])
 def test_a_second_branch_whose_rows_examples_do_not_divide_names_the_layer(
         with_gradient: bool) -> None:

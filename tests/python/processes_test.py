@@ -32,6 +32,7 @@ SECONDS = 300
 ALGORITHMS = ["spd-kfac", "d-kfac", "mpd-kfac", "naive", "optimal-fusion", "owner-reduce",
               "owner-precondition", "owner-blocks", "auto"]
 KINDS_ALGORITHMS = ["spd-kfac", "mpd-kfac", "owner-reduce", "owner-precondition"]
+WRAPPED = ["ddp", "hidden ddp", "late", "compiled", "ddp of compiled", "hidden ddp of compiled", "compiled ddp"]
 Results = dict[str, dict[str, object]]
 
 
@@ -63,7 +64,8 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Results:
               "clip:own", "clip:ddp", "cluster", "measure", "plan", "scaled:own", "scaled:ddp",
               "overflow:own", "overflow:ddp", "resumed", "seeds", "error:interval", "error:world",
               "error:clip", "error:replace", "error:drop",
-              "error:options", "error:steps"]
+              "error:options", "error:steps", "late-own", "late-loaded"]
+    cases += [f"wrapped:{wrap}" for wrap in WRAPPED]
     return run(tmp_path_factory.mktemp("two"), 2, cases)
 
 
@@ -137,6 +139,20 @@ def test_four_processes_equal_one_with_the_joined_batch(four: Results, case: str
                                   "ddp:optimal-fusion", "ddp-own:spd-kfac", "cluster", "measure"])
 def test_who_averages_gradients_and_which_plan_make_no_difference(two: Results, case: str) -> None:
     check(two[case], alone(2))
+
+
+@pytest.mark.parametrize("wrap", WRAPPED)
+def test_however_the_model_is_wrapped(two: Results, wrap: str) -> None:
+    result = two[f"wrapped:{wrap}"]
+    check(result, alone(2, factor_interval=2, inverse_interval=2))
+    # Gradients travel once: with DistributedDataParallel, whoever made it, or with the factors.
+    other = two["wrapped:compiled" if wrap == "ddp" else "wrapped:ddp"]["sent"]
+    assert (result["sent"] == other) == (wrap not in ("ddp", "compiled"))
+
+
+def test_ddp_that_is_made_later(two: Results) -> None:
+    check(two["late-own"], alone(2))
+    check(two["late-loaded"], alone(2))
 
 
 def test_with_ddp_only_factors_travel(two: Results) -> None:

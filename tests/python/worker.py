@@ -51,12 +51,26 @@ def finish(model: nn.Module, optimizer: spdkfac.SPDKFACOptimizer) -> Result:
             "sent": optimizer.sent_bytes, "counters": optimizer.counters}
 
 
-def trained(*, ddp: bool = False, passes: int = 1, between: str = "", **options: object) -> Result:
+def wrapped(wrap: str, **options: object) -> tuple[SmallNet, torch.nn.Module, spdkfac.SPDKFACOptimizer]:
+    """The module, what is called, and the optimizer, which may know the module alone."""
+    module = small_net()
+    if wrap == "late":  # as frameworks do
+        optimizer = kfac_over_sgd(module, **options)
+        return module, DistributedDataParallel(module), optimizer
+    model: torch.nn.Module = module
+    if wrap in ("compiled", "ddp of compiled", "hidden ddp of compiled"):
+        model = torch.compile(model, backend="aot_eager")  # type: ignore[assignment]
+    if "ddp" in wrap:
+        model = DistributedDataParallel(model)
+    if wrap == "compiled ddp":
+        model = torch.compile(model, backend="aot_eager")  # type: ignore[assignment]
+    return module, model, kfac_over_sgd(module if "hidden" in wrap else model, **options)
+
+
+def trained(*, wrap: str = "", passes: int = 1, between: str = "", **options: object) -> Result:
     """A few steps; each process has examples of its own."""
     rank = dist.get_rank()
-    module = small_net()
-    model = DistributedDataParallel(module) if ddp else module
-    optimizer = kfac_over_sgd(model, **options)
+    module, model, optimizer = wrapped(wrap, **options)
     for step in range(STEPS):
         optimizer.zero_grad()
         for part in range(passes):
@@ -85,6 +99,23 @@ def trained_kinds(algorithm: str, **options: object) -> Result:
         kinds_loss(model, kinds_batch(step, dist.get_rank())).backward()
         optimizer.step()
     return finish(model, optimizer)
+
+
+def wrapped_after_loading() -> Result:
+    """A state is loaded, then DistributedDataParallel is made by someone else."""
+    rank = dist.get_rank()
+    module, model, optimizer = wrapped("ddp", algorithm="owner-reduce")
+    for step in range(STEPS):
+        if step == 2:
+            again, saved = small_net(), copy.deepcopy(optimizer.state_dict())
+            again.load_state_dict(module.state_dict())
+            module, optimizer = again, kfac_over_sgd(again, algorithm="owner-reduce")
+            optimizer.load_state_dict(saved)
+            model = DistributedDataParallel(module)
+        optimizer.zero_grad()
+        loss_of(model, batch(step, rank)).backward()
+        optimizer.step()
+    return finish(module, optimizer)
 
 
 def seeds_differ() -> Result:
@@ -179,9 +210,13 @@ def case(name: str) -> Result:
     if kind == "own":
         return trained(algorithm=what)
     if kind == "ddp":
-        return trained(ddp=True, algorithm=what)
+        return trained(wrap="ddp", algorithm=what)
     if kind == "ddp-own":
-        return trained(ddp=True, algorithm=what, gradients="own")
+        return trained(wrap="ddp", algorithm=what, gradients="own")
+    if kind == "wrapped":
+        return trained(wrap=what, factor_interval=2, inverse_interval=2, profile_steps=1)
+    if kind == "late-own":
+        return trained(wrap="late", gradients="own")
     if kind == "rarely":
         return trained(algorithm=what, factor_interval=2, inverse_interval=2)
     if kind == "kinds":
@@ -191,7 +226,7 @@ def case(name: str) -> Result:
     if kind == "accumulated":
         return trained(passes=2, algorithm=what)
     if kind == "clip":
-        return trained(between="clip", ddp=what == "ddp")
+        return trained(between="clip", wrap="ddp" if what == "ddp" else "")
     if kind == "intervals":
         if what == "cheapest":
             return planned_with_intervals("mpd-kfac", exchange="cheapest")
@@ -219,7 +254,7 @@ def case(name: str) -> Result:
             "steps": loaded_apart,
             "world": lambda: trained(cluster="paper-64x2080ti"),
         }[what])
-    return {"resumed": resumed, "seeds": seeds_differ}[kind]()
+    return {"late-loaded": wrapped_after_loading, "resumed": resumed, "seeds": seeds_differ}[kind]()
 
 
 def main() -> None:

@@ -68,6 +68,8 @@ class LayerState {
     double weight = 1;      // of the tensor's products, where it is a sample of the rows
   };
   void add(FactorSide side, const Call& call, const Passes& passes);
+  // A call had a table of the model as its input: its rows are its examples.
+  void set_constant() { constant_ = true; }
   void defer(FactorSide side, const Call& call);
   // Adds the products of a call whose scale does not depend on the examples of its pass.
   void add_products(FactorSide side, const Call& call, double scale);

@@ -2,6 +2,8 @@
 #include "spdkfac/runtime/passes.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <unordered_set>
 #include <utility>
 
@@ -44,21 +46,27 @@ void Passes::count_examples(Pass& pass, const kfac::LayerUse& use, const at::Ten
   }
 }
 
+bool Passes::asks_for_examples() const {
+  return ended() || (!passes_.back().examples && passes_.back().shape.empty());
+}
+
 std::int64_t Passes::on_call(const kfac::LayerUse& use, const at::Tensor& input,
-                             const at::Tensor& output) {
+                             const at::Tensor& output, bool table) {
   if (ended()) {
     passes_.emplace_back();
     graphs_.clear();
   }
   Pass& pass = passes_.back();
-  if (use.lookup && use.lookup->own_rows) {
+  if (table) {
+    if (!pass.rows) pass.rows = use.examples;
+  } else if (use.lookup && use.lookup->own_rows) {
     if (use.rows() > 0 && !pass.rows) pass.rows = use.rows();
   } else if (use.rows() > 0 && !pass.examples && pass.shape.empty()) {
     count_examples(pass, use, input);
     // What has no loss before its first gradient is computed in the backward pass itself.
     if (in_backward_pass() && waiting_) decide();
   }
-  graphs_.push_back({output.grad_fn(), false});
+  graphs_.push_back({output.grad_fn(), table});
   return first_ + static_cast<std::int64_t>(passes_.size()) - 1;
 }
 
@@ -83,6 +91,25 @@ bool Passes::is_constant(const at::Tensor& input,
       next.push_back(edge.function.get());
   }
   return true;
+}
+
+bool Passes::is_table(const at::Tensor& input,
+                      const std::function<bool(const at::Tensor&)>& of_model) {
+  static const std::set<std::string, std::less<>> kept = {
+      "AliasBackward0",     "CloneBackward0",          "NativeLayerNormBackward0",
+      "PermuteBackward0",   "ReshapeAliasBackward0",   "SqueezeBackward0",
+      "SqueezeBackward1",   "TBackward0",              "ToCopyBackward0",
+      "TransposeBackward0", "UnsafeViewBackward0",     "UnsqueezeBackward0",
+      "ViewBackward0"};
+  const torch::autograd::Node* node = input.grad_fn().get();
+  if (node == nullptr) return of_model(input);
+  for (; node != nullptr; node = node->next_edge(0).function.get()) {
+    if (const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(node)) {
+      return leaf->variable.numel() == input.numel() && of_model(leaf->variable);
+    }
+    if (!kept.contains(node->name())) return false;
+  }
+  return false;
 }
 
 void Passes::on_loss(std::int64_t batch) {

@@ -23,8 +23,9 @@ namespace spdkfac::runtime {
 // checkpointing does, belong to the pass that it goes through.
 //
 // The examples are those of the pass's first call with rows: as the options say, else its dimension
-// 0; a pass without such a call has none. Tables that are asked for rows in one dimension tell only
-// if nothing else does. For a Linear layer on three or more dimensions, or a table on two, it is
+// 0; a pass without such a call has none. Calls on a table of the model, and tables that are asked
+// for rows in one dimension, tell only if nothing else does. For a Linear layer on three or more
+// dimensions, or a table on two, it is
 // dimension 1 where a loss of the first such pass has as many examples as that and as no other; so
 // these are known when the first gradient comes.
 class Passes {
@@ -32,14 +33,20 @@ class Passes {
   explicit Passes(const KfacOptions& options) : options_(options) {}
 
   // A call of a layer, or of another operator with a parameter of the model; `use` is what the
-  // shape of its input suggests. Returns the pass.
-  std::int64_t on_call(const kfac::LayerUse& use, const at::Tensor& input,
-                       const at::Tensor& output);
+  // shape of its input suggests; `table`: is_table(). Returns the pass.
+  std::int64_t on_call(const kfac::LayerUse& use, const at::Tensor& input, const at::Tensor& output,
+                       bool table = false);
+  // Whether the next call with rows says how many examples there are.
+  bool asks_for_examples() const;
   // Whether this input comes from the model alone, as a table of positions does: from no earlier
   // call of the current pass, and so from none of its examples, and from no tensor without a past
   // that `of_model` does not know as one of the model's.
   bool is_constant(const at::Tensor& input,
                    const std::function<bool(const at::Tensor&)>& of_model) const;
+  // Whether this input is a tensor of the model, at most reshaped or normalised, as learned queries
+  // are. What was looked up in one is not: the places are examples.
+  static bool is_table(const at::Tensor& input,
+                       const std::function<bool(const at::Tensor&)>& of_model);
   // What comes from the latest call alone does not come from the examples either.
   void set_constant() { graphs_.back().constant = true; }
   // A loss of this many examples was computed.

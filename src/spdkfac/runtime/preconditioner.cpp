@@ -82,6 +82,8 @@ int Preconditioner::ranks() const { return impl_->ranks(); }
 
 std::vector<std::size_t> Preconditioner::unseen_layers() const { return impl_->unseen_layers(); }
 
+bool Preconditioner::wants_calls() const { return impl_->wants_calls(); }
+
 void Preconditioner::discard() { impl_->discard(); }
 
 void Preconditioner::gradients_zeroed() { impl_->gradients_zeroed(); }

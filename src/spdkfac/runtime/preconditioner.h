@@ -75,6 +75,9 @@ class Preconditioner {
   // the last step; none where the coming step needs no factors. Something hides them from the
   // capture, or something else than a call made the gradient.
   std::vector<std::size_t> unseen_layers() const;
+  // Whether the coming step needs the calls of layers: for factors, the first plan or times. In
+  // other steps they may be hidden, as compiled code does.
+  bool wants_calls() const;
 
   // Forgets what was captured since the last step, for a batch that is not to count.
   void discard();

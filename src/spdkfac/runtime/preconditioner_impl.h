@@ -35,6 +35,7 @@ class Preconditioner::Impl {
   void synchronize();
   void set_loss_scale(std::function<at::Tensor()> scale) { loss_scale_ = std::move(scale); }
   std::vector<std::size_t> unseen_layers() const;
+  bool wants_calls() const { return work().factors || !executor_.planned() || timing_; }
   void discard();
   void gradients_zeroed();
   KfacStateStream state();
@@ -68,7 +69,6 @@ class Preconditioner::Impl {
   at::Device device() const { return layers.front().weight.device(); }
   runtime::StepWork work() const;
   std::vector<bool> stale() const;
-  bool wants_calls() const { return work().factors || !executor_.planned() || timing_; }
   void begin_step();
   void make_first_plan();
   void make_plan_again();

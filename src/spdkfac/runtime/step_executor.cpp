@@ -90,16 +90,14 @@ bool StepExecutor::defers(std::size_t layer) const {
          std::find(travelling_.begin(), travelling_.end(), layer) != travelling_.end();
 }
 
-// Whether the input is, or is made of, parameters and buffers of the model.
-bool StepExecutor::is_constant(std::size_t layer, const at::Tensor& input) const {
-  const std::vector<at::Tensor> buffers = bank_.state(layer).layer().buffers();
-  const auto of_model = [&](const at::Tensor& tensor) {
+// Whether a tensor is a parameter, or a buffer of a module around the layer.
+std::function<bool(const at::Tensor&)> StepExecutor::of_model(std::size_t layer) const {
+  return [this, buffers = bank_.state(layer).layer().buffers()](const at::Tensor& tensor) {
     return gradients_.contains(tensor) ||
            std::any_of(buffers.begin(), buffers.end(), [&](const at::Tensor& buffer) {
              return buffer.defined() && tensor.is_alias_of(buffer);
            });
   };
-  return bank_.passes().is_constant(input, of_model);
 }
 
 std::int64_t StepExecutor::on_call(std::size_t layer, const kfac::LayerUse& use,
@@ -107,12 +105,16 @@ std::int64_t StepExecutor::on_call(std::size_t layer, const kfac::LayerUse& use,
   const FactorId id{layer, FactorSide::kA};
   const StepSpan visit(recorder_, StepPart::kVisit, input.device(), "visit", bank_.name(layer), id);
   Passes& passes = bank_.passes();
-  const bool first = passes.ended();
-  const std::int64_t pass = passes.on_call(use, input, output);
+  const bool asked = passes.asks_for_examples();
+  const bool table =
+      asked && !use.lookup && use.rows() > 0 && Passes::is_table(input, of_model(layer));
+  const std::int64_t pass = passes.on_call(use, input, output, table);
   if (work_.factors) {
     const bool doubtful = !use.lookup && use.rows() > 0 &&
                           (!passes.decided() || use.rows() % passes.examples(pass) != 0);
-    const bool constant = doubtful && !first && is_constant(layer, input);
+    const bool constant =
+        table || (doubtful && !asked && passes.is_constant(input, of_model(layer)));
+    if (table) bank_.state(layer).set_constant();
     if (constant) passes.set_constant();
     bank_.add(id, {use, pass, input, constant}, defers(layer));
   }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -88,7 +89,7 @@ class StepExecutor {
 
  private:
   bool defers(std::size_t layer) const;
-  bool is_constant(std::size_t layer, const at::Tensor& input) const;
+  std::function<bool(const at::Tensor&)> of_model(std::size_t layer) const;
   void send_rest();
   void add_deferred();
   void receive(std::size_t message);
