@@ -25,12 +25,12 @@ from .layers import CoveredLayers, covered_layers, reject_hidden
 from .planning import Cluster, Model, Plan, as_cluster, as_plan
 from .presets import Preset, options_of, preset_of
 from .processes import communicator_of, others_send_too, own_group, share_first
+from .rates import learning_rate, momentum_of
 from .scaling import LossScale, calls_from_scaler, unscale
 from .together import OtherName, with_others
 from .updates import DirectUpdates, normalizes
 from .wrapping import FirstPass, Gradients, data_parallel, reject_replaced, reject_sharded, sends_gradients, unwrapped
 
-TINY = 1e-30
 Examples = int | Literal["tokens"] | Callable[[torch.Tensor], int]
 
 
@@ -156,9 +156,7 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         self._eager = EagerCode()
         self._eager.want(self._kfac.wants_calls)
         self._scale: LossScale | None = None
-        if scaler is not None:
-            self._scale = LossScale(scaler, device)
-            self._kfac.set_loss_scale(self._scale)
+        self.scaler = scaler
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
@@ -166,7 +164,22 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
 
         Frameworks refuse to clip gradients where this is set, so it is not without a scaler.
         """
-        return self._scale is not None
+        return self.scaler is not None
+
+    @property
+    def scaler(self) -> GradScaler | None:
+        """The GradScaler that scales the loss. It may be set later, before the first forward pass."""
+        return None if self._scale is None else self._scale.scaler
+
+    @scaler.setter
+    def scaler(self, scaler: GradScaler | None) -> None:
+        if scaler is not None or self._scale is not None:
+            self._scale = LossScale(scaler, self.layers.parameters()[0])
+            self._kfac.set_loss_scale(self._scale)
+
+    def __getstate__(self) -> dict[str, Any]:  # type: ignore[override]
+        raise ConfigError("kfac: the optimizer watches its model in this process, so it cannot be copied or pickled; "
+                          "copy the model, make an optimizer for it, and load state_dict() of this one")
 
     # What LR schedulers, GradScaler and users read and change is the wrapped optimizer's own.
     @property
@@ -212,7 +225,7 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
             reject_hidden(self.layers, self._kfac.unseen_layers, self._computed)
             if self._coupled is not None:
                 self._coupled.apply()
-            self._kfac.step(self._learning_rate(), *self._momentum())
+            self._kfac.step(learning_rate(self.param_groups), *momentum_of(self.optimizer))
             if self._first_step:
                 self._require_calls()
                 # torch.distributed.checkpoint may have made an empty step, which does not count.
@@ -246,19 +259,30 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         With several processes all call it. The first one gets all tensors, in CPU memory; another
         process those that it keeps.
         """
+        for before in self._optimizer_state_dict_pre_hooks.values():
+            before(self)
         state = self.optimizer.state_dict()
         places = kfac_state.Places(self.layers, self.param_groups)
         entries = {number: dict(entry) for number, entry in state["state"].items()}
         for number, entry in kfac_state.entries_of(self._kfac.state(), places).items():
             entries.setdefault(number, {}).update(entry)
-        return {**state, "state": entries}
+        state = {**state, "state": entries}
+        for after in self._optimizer_state_dict_post_hooks.values():
+            state = after(self, state) or state
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads a state that state_dict() returned, of the same model and options.
 
         What is wrong with it is a ConfigError, and then nothing is changed.
         """
+        if before := self._optimizer_load_state_dict_pre_hooks.values():
+            state_dict = dict(state_dict)  # as torch does: hooks may change it
+            for hook in before:
+                state_dict = hook(self, state_dict) or state_dict
         kfac_state.load(state_dict, self.optimizer, self._kfac, self.layers)
+        for after in self._optimizer_load_state_dict_post_hooks.values():
+            after(self)
         self._eager.want(self._kfac.wants_calls)
 
     @property
@@ -311,35 +335,6 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
                 self._kfac.set_loss_scale(self._scale)
             self._sent_before = self._communicator.sent_bytes if self._communicator else 0.0
 
-    def _learning_rate(self) -> float:
-        """The largest of the groups: what `kl_clip` must hold for."""
-        rate = max(float(group["lr"]) for group in self.param_groups)
-        if rate == 0 and any(bool(p.grad.any()) for group in self.param_groups for p in group["params"]
-                             if p.grad is not None):
-            return TINY  # 0 means a step that torch.distributed.checkpoint makes, without gradients
-        return rate
-
-    def _momentum(self) -> tuple[float, float, list[torch.Tensor], list[torch.Tensor]]:
-        """What SGD's update takes of a gradient and of its buffers; `kl_clip` limits both."""
-        taken, carried = 0.0, 0.0  # the largest of the groups
-        parameters: list[torch.Tensor] = []
-        buffers: list[torch.Tensor] = []
-        for group in self.param_groups:
-            if "dampening" not in group:  # not of SGD
-                continue
-            momentum = float(group["momentum"])
-            fresh = 1.0  # torch begins a buffer with the whole gradient
-            for parameter in group["params"]:
-                buffer = self.optimizer.state.get(parameter, {}).get("momentum_buffer")
-                if momentum == 0 or buffer is None:
-                    continue
-                parameters.append(parameter)
-                buffers.append(buffer)
-                fresh = 1.0 - float(group["dampening"])
-                carried = max(carried, momentum**2 if group["nesterov"] else momentum)
-            taken = max(taken, 1.0 + momentum * fresh if group["nesterov"] else fresh)
-        return taken or 1.0, carried, parameters, buffers
-
     def _overflowed(self) -> bool:
         """Divides gradients that a GradScaler has not; whether it found an infinity or NaN."""
         found: torch.Tensor | None = getattr(self, "found_inf", None)
@@ -356,9 +351,10 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         return bool(found.item())
 
     def _require_known_scaler(self) -> None:
-        if self._scale is None and calls_from_scaler():
+        if self.scaler is None and calls_from_scaler():
             raise ConfigError("kfac: a GradScaler calls step(), but was not passed, so G would be "
-                              "computed from scaled losses; pass SPDKFACOptimizer(…, scaler=scaler)")
+                              "computed from scaled losses; pass SPDKFACOptimizer(…, scaler=scaler), or set "
+                              "optimizer.scaler = scaler before the first forward pass")
 
     def _require_calls(self) -> None:
         """Without this a first step that saw no layer would silently be first-order training."""

@@ -10,16 +10,17 @@ from torch.amp.grad_scaler import GradScaler
 
 
 class LossScale:
-    """What a GradScaler multiplies the loss by, asked once for each step and without a wait."""
+    """What a GradScaler multiplies the loss by, asked once for each step and without a wait; 1 without one."""
 
-    def __init__(self, scaler: GradScaler, device: torch.device) -> None:
-        self._scaler = scaler
-        self._one = torch.ones((), device=device)
+    def __init__(self, scaler: GradScaler | None, weight: torch.Tensor) -> None:
+        self.scaler = scaler
+        self._weight = weight  # it may move to a GPU before the first step
         self._value: torch.Tensor | None = None
 
     def __call__(self) -> torch.Tensor:
         if self._value is None:
-            self._value = self._scaler.scale(self._one).detach().clone()
+            one = torch.ones((), device=self._weight.device)
+            self._value = one if self.scaler is None else self.scaler.scale(one).detach().clone()
         return self._value
 
     def forget(self) -> None:

@@ -55,6 +55,33 @@ TEST(Passes, ACallWhenAllGraphsAreGoneBeginsAPass) {
   EXPECT_EQ(step.call(kept).first, second);
 }
 
+TEST(Passes, ATableOfTheModelSaysNothingOfExamples) {
+  OnePasses step;
+  const at::Tensor table = step.input({5, 3}).requires_grad_();
+  const auto of_model = [&](const at::Tensor& tensor) { return tensor.is_same(table); };
+  using runtime::Passes;
+  EXPECT_TRUE(Passes::is_table(table, of_model));
+  EXPECT_TRUE(Passes::is_table(table.unsqueeze(0).transpose(0, 1), of_model));
+  EXPECT_TRUE(Passes::is_table(torch::layer_norm(table, {3}), of_model));
+  EXPECT_FALSE(Passes::is_table(step.input({5, 3}), of_model));
+  EXPECT_FALSE(Passes::is_table(table.expand({2, 5, 3}), of_model)) << "once for each example";
+  EXPECT_FALSE(Passes::is_table(table.narrow(0, 0, 2), of_model));
+  const at::Tensor places = torch::zeros({5}, test_options(at::kLong));
+  EXPECT_FALSE(Passes::is_table(torch::embedding(table, places), of_model)) << "looked up";
+
+  const at::Tensor output = step.module(table);
+  EXPECT_TRUE(step.passes.asks_for_examples());
+  const std::int64_t pass =
+      step.passes.on_call(kfac::layer_use(table, std::nullopt, true), table, output, true);
+  EXPECT_TRUE(step.passes.asks_for_examples());
+  EXPECT_EQ(step.passes.examples(pass), 5) << "for lack of others";
+  const auto [same, kept] = step.call(step.input({4, 3}));
+  EXPECT_EQ(same, pass);
+  EXPECT_FALSE(step.passes.asks_for_examples());
+  EXPECT_EQ(step.passes.examples(pass), 4);
+  EXPECT_EQ(step.passes.batch(), 4);
+}
+
 TEST(Passes, OfEarlierStepsAreKnown) {
   OnePasses step;
   const auto [pass, output] = step.call(step.input({4, 3}));

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `kl_clip` must know of the coming update."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+TINY = 1e-30  # of a step whose rate is 0
+
+
+def learning_rate(groups: list[dict[str, Any]]) -> float:
+    """The largest of the groups: what `kl_clip` must hold for.
+
+    0 only where no gradient is, as in the step by which torch.distributed.checkpoint makes a state.
+    """
+    rate = max(float(group["lr"]) for group in groups)
+    if rate == 0 and any(bool(p.grad.any()) for group in groups for p in group["params"]
+                         if p.grad is not None):
+        return TINY
+    return rate
+
+
+def momentum_of(optimizer: torch.optim.Optimizer,
+                ) -> tuple[float, float, list[torch.Tensor], list[torch.Tensor]]:
+    """What SGD's update takes of a gradient and of its buffers; `kl_clip` limits both."""
+    taken, carried = 0.0, 0.0  # the largest of the groups
+    parameters: list[torch.Tensor] = []
+    buffers: list[torch.Tensor] = []
+    for group in optimizer.param_groups:
+        if "dampening" not in group:  # not of SGD
+            continue
+        momentum = float(group["momentum"])
+        fresh = 1.0  # torch begins a buffer with the whole gradient
+        for parameter in group["params"]:
+            buffer = optimizer.state.get(parameter, {}).get("momentum_buffer")
+            if momentum == 0 or buffer is None:
+                continue
+            parameters.append(parameter)
+            buffers.append(buffer)
+            fresh = 1.0 - float(group["dampening"])
+            carried = max(carried, momentum**2 if group["nesterov"] else momentum)
+        taken = max(taken, 1.0 + momentum * fresh if group["nesterov"] else fresh)
+    return taken or 1.0, carried, parameters, buffers
