@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 from torch.nn.parallel import DistributedDataParallel
 
 import spdkfac
@@ -31,8 +33,8 @@ def main() -> None:
     model = DistributedDataParallel(layers.to(device))
     optimizer = spdkfac.SPDKFACOptimizer(torch.optim.AdamW(model.parameters(), lr=3e-3), model)
     if options.folder.exists():
-        parts = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer), strict=True))
-        dcp.load(parts, checkpoint_id=options.folder)
+        parts: dict[str, Any] = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer), strict=True))
+        load(parts, checkpoint_id=options.folder)
         set_state_dict(model, optimizer, model_state_dict=parts["model"], optim_state_dict=parts["optimizer"])
     first = optimizer.counters["steps"]
     for step in range(first, first + options.steps):
@@ -45,7 +47,7 @@ def main() -> None:
         if dist.get_rank() == 0 and step in (first, first + options.steps - 1):
             print(f"step {step} loss {loss.item():.3f}", flush=True)
     parts = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer), strict=True))
-    dcp.save(parts, checkpoint_id=options.folder)
+    save(parts, checkpoint_id=options.folder)
     dist.destroy_process_group()
 
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import spdkfac
 
 
-class Classifier(lightning.LightningModule):
+class Classifier(lightning.LightningModule):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))

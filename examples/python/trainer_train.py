@@ -17,7 +17,7 @@ import transformers
 import spdkfac
 
 
-class KfacTrainer(transformers.Trainer):
+class KfacTrainer(transformers.Trainer):  # type: ignore[misc]
     """Only for checkpoints of several processes: the state of K-FAC is spread over them, so all collect it."""
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:

@@ -116,8 +116,6 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         self._coupled = CoupledMomentum(self.optimizer) if couple_momentum else None
         self._bounded = BoundedWeights(rescaled_layers(self.layers, rescale_weights))
         self.__setstate__({})  # the hooks of the base class; groups and state are the wrapped one's
-        device = self.layers.tracked[0].weight.device
-        self._communicator = None if group is None else communicator_of(group, device, timeout)
         if self.layers.uncovered and (group is None or dist.get_rank(group) == 0):
             warnings.warn(f"spdkfac: K-FAC covers {self.layers.coverage:.1%} of the trained parameters; these "
                           f"keep their own gradient: {self.layers.uncovered_text()}", stacklevel=2)
@@ -126,21 +124,21 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         self._sends_gradients = group is not None and sends_gradients(gradients, ddp)
         if group is not None and ddp is None:
             share_first(module, group)
-        layers, name, backend = self.layers.tracked, model_name or type(module).__name__, ""
-        plans, steps = _plan_source(group, choice, followed, cluster), 0 if followed else profile_steps
-        if group is not None:
-            backend = dist.get_backend(group)
+        layers, name, plans = self.layers.tracked, model_name or type(module).__name__, _plan_source(
+            group, choice, followed, cluster)
 
-        def make(communicator: _core.Communicator | None, sends: bool) -> _core.Preconditioner:
-            return _core.Preconditioner(
+        def make(sends: bool) -> tuple[_core.Communicator | None, _core.Preconditioner]:
+            communicator = None if group is None else communicator_of(group, layers[0].weight.device, timeout)
+            return communicator, _core.Preconditioner(
                 layers, list(module.parameters()), options, communicator=communicator, plans=plans,
-                send_gradients=sends or communicator is None,
-                messages_after_passes=communicator is not None and others_send_too(
-                    module, backend, averages_gradients=not sends),
-                model_name=name, profile_steps=steps, log_level=log_level)
+                send_gradients=sends or group is None,
+                messages_after_passes=group is not None and others_send_too(
+                    module, dist.get_backend(group), averages_gradients=not sends),
+                model_name=name, profile_steps=0 if followed else profile_steps, log_level=log_level)
 
         self._make = make
-        self._kfac = make(self._communicator, self._sends_gradients)
+        self._device = layers[0].weight.device
+        self._communicator, self._kfac = make(self._sends_gradients)
         # Who averages gradients may be known only when the first pass begins.
         self._first_pass = FirstPass(module, self._begin) if group is not None and ddp is None else None
         # Measuring the costs of messages sends some, too.
@@ -321,15 +319,15 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         """A first pass begins, in `ddp` or without: whoever has wrapped the model meanwhile is known now."""
         module = unwrapped(self.model)
         reject_replaced(module, self.layers.parameters())
-        if ddp is None or all(each is not module for each in ddp.modules()):
-            return
-        sends = sends_gradients(self._gradients, ddp)
-        if sends != self._sends_gradients:
-            state = self._kfac.state()
+        inside = ddp is not None and any(each is module for each in ddp.modules())
+        sends = sends_gradients(self._gradients, ddp if inside else None)
+        device = self.layers.tracked[0].weight.device
+        if sends != self._sends_gradients or device != self._device:
+            state = self._kfac.state() if self._kfac.counters["steps"] > 0 else None  # loaded
             del self._kfac  # only one can watch the gradients
-            self._kfac = self._make(self._communicator, sends)
-            self._sends_gradients = sends
-            if state[1]["steps"] > 0:
+            self._communicator, self._kfac = self._make(sends)
+            self._sends_gradients, self._device = sends, device
+            if state is not None:
                 self._kfac.load(*state)
             if self._scale is not None:
                 self._kfac.set_loss_scale(self._scale)

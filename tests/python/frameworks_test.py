@@ -46,28 +46,26 @@ def learned(output: str) -> None:
 
 
 @on_cpu
-@pytest.mark.parametrize("processes", [1, 2])
-def test_accelerate(tmp_path: Path, processes: int) -> None:
-    learned(run(tmp_path, "accelerate_train.py", "--checkpoint", "state", processes=processes, needs="accelerate"))
+def test_accelerate(tmp_path: Path) -> None:
+    learned(run(tmp_path, "accelerate_train.py", "--checkpoint", "state", processes=2, needs="accelerate"))
 
 
 @on_cpu
-@pytest.mark.parametrize("processes", [1, 2])
-def test_trainer_of_transformers(tmp_path: Path, processes: int) -> None:
+def test_trainer_of_transformers(tmp_path: Path) -> None:
     pytest.importorskip("accelerate", reason="accelerate is not installed, which Trainer needs")
-    learned(run(tmp_path, "trainer_train.py", "--steps", "30", processes=processes, needs="transformers"))
+    learned(run(tmp_path, "trainer_train.py", "--steps", "30", processes=2, needs="transformers"))
     assert (tmp_path / "checkpoints/checkpoint-15/optimizer.pt").exists()
-    again = run(tmp_path, "trainer_train.py", "--steps", "36", processes=processes, needs="transformers")
-    assert "loss" in again
+    # Another number of processes continues.
+    learned(run(tmp_path, "trainer_train.py", "--steps", "40", needs="transformers"))
 
 
 @on_cpu
-@pytest.mark.parametrize("processes", [1, 2])
-def test_lightning(tmp_path: Path, processes: int) -> None:
-    learned(run(tmp_path, "lightning_train.py", "--devices", str(processes), needs="lightning"))
+def test_lightning(tmp_path: Path) -> None:
+    learned(run(tmp_path, "lightning_train.py", "--devices", "2", needs="lightning"))
     saved = next(tmp_path.glob("checkpoints/*.ckpt"))
-    learned(run(tmp_path, "lightning_train.py", "--devices", str(processes), "--steps", "90", "--resume", saved,
-                needs="lightning").replace("loss ", "loss 9"))  # it continues from a small loss
+    again = run(tmp_path, "lightning_train.py", "--steps", "90", "--resume", saved, needs="lightning")
+    found = re.search(r"loss ([0-9.]+) -> ([0-9.]+)", again)
+    assert found and float(found[1]) < 0.6, "it continues: two classes begin with a loss of 0.69"
 
 
 @on_cpu
