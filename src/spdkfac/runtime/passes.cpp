@@ -95,12 +95,19 @@ bool Passes::is_constant(const at::Tensor& input,
 
 bool Passes::is_table(const at::Tensor& input,
                       const std::function<bool(const at::Tensor&)>& of_model) {
-  static const std::set<std::string, std::less<>> kept = {
-      "AliasBackward0",     "CloneBackward0",          "NativeLayerNormBackward0",
-      "PermuteBackward0",   "ReshapeAliasBackward0",   "SqueezeBackward0",
-      "SqueezeBackward1",   "TBackward0",              "ToCopyBackward0",
-      "TransposeBackward0", "UnsafeViewBackward0",     "UnsqueezeBackward0",
-      "ViewBackward0"};
+  static const std::set<std::string, std::less<>> kept = {"AliasBackward0",
+                                                          "CloneBackward0",
+                                                          "NativeLayerNormBackward0",
+                                                          "PermuteBackward0",
+                                                          "ReshapeAliasBackward0",
+                                                          "SqueezeBackward0",
+                                                          "SqueezeBackward1",
+                                                          "TBackward0",
+                                                          "ToCopyBackward0",
+                                                          "TransposeBackward0",
+                                                          "UnsafeViewBackward0",
+                                                          "UnsqueezeBackward0",
+                                                          "ViewBackward0"};
   const torch::autograd::Node* node = input.grad_fn().get();
   if (node == nullptr) return of_model(input);
   for (; node != nullptr; node = node->next_edge(0).function.get()) {
