@@ -63,7 +63,8 @@ void add_verbs(CLI::App& app) {
   spdkfac::cli::add_completion_verb(app);
   for (CLI::App* verb : app.get_subcommands(nullptr)) verb->group("Verbs");
   spdkfac::cli::add_torch_verbs(app);
-  app.footer("'spdkfac help VERB' lists the flags of a verb.");  // verbs added later would have it, too
+  app.footer(
+      "'spdkfac help VERB' lists the flags of a verb.");  // verbs added later would have it, too
 }
 
 }  // namespace
