@@ -21,6 +21,7 @@ class KfacTrainer(transformers.Trainer):  # type: ignore[misc]
     """Only for checkpoints of several processes: the state of K-FAC is spread over them, so all collect it."""
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        assert self.optimizer is not None and self.lr_scheduler is not None
         state = self.optimizer.state_dict()
         if self.args.should_save:
             torch.save(state, Path(output_dir) / "optimizer.pt")
@@ -44,7 +45,8 @@ def main() -> None:
         options.folder, max_steps=options.steps, per_device_train_batch_size=8, max_grad_norm=1.0,
         save_steps=options.steps // 2, logging_steps=5, report_to=[], disable_tqdm=True,
         use_cpu=not torch.cuda.is_available())
-    model = transformers.LlamaForCausalLM(config).to(arguments.device)  # before the optimizer is made
+    model: Any = transformers.LlamaForCausalLM(config)
+    model.to(arguments.device)  # before the optimizer is made
     optimizer = spdkfac.SPDKFACOptimizer(torch.optim.AdamW(model.parameters(), lr=1e-2), model)
     schedule = transformers.get_linear_schedule_with_warmup(optimizer, 4, options.steps)
     trainer = KfacTrainer(model, arguments, train_dataset=data, optimizers=(optimizer, schedule))

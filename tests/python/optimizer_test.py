@@ -250,26 +250,6 @@ def test_a_weight_shared_with_an_embedding_is_a_linear_layer() -> None:
     assert optimizer.layers.uncovered == {"Linear": ["left", "right"]}  # their biases differ
 
 
-@pytest.mark.parametrize("compiled", ["before", "in place", "after"])
-def test_a_compiled_model_is_an_error_before_the_first_step(compiled: str) -> None:
-    model = small_net()
-    if compiled == "before":
-        with pytest.raises(spdkfac.ConfigError, match="torch.compile"):
-            kfac_over_sgd(torch.compile(model))
-        return
-    optimizer = kfac_over_sgd(model)
-    if compiled == "in place":
-        model.compile(backend="aot_eager")
-        used = model
-    else:
-        used = torch.compile(model, backend="aot_eager")
-    before = flat(model)
-    with pytest.raises(Exception, match="torch.compile"):
-        train(used, optimizer, steps(1))
-    assert torch.equal(flat(model), before)
-    torch._dynamo.reset()
-
-
 @pytest.mark.parametrize(("options", "message"), [
     ({"damping": -1}, "damping=-1; pass a finite number"),
     ({"damping_mode": "sqrt"}, "damping_mode=sqrt; pass one of plain, pi"),
