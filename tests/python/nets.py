@@ -124,7 +124,8 @@ class ManyKinds(nn.Module):
         """Of [N, 2, 4]."""
         steps = torch.tanh(self.wider(torch.tanh(self.channels(self.line(x))))).transpose(1, 2)
         numbers = (x > 0).long().sum(1)
-        steps = steps + self.table(numbers).repeat(1, 2, 1) + self.places(torch.arange(8, device=x.device))
+        places = torch.arange(8, device=x.device).expand(len(x), 8)  # of each example: then ranks add up
+        steps = steps + self.table(numbers).repeat(1, 2, 1) + self.places(places)
         steps = steps + self.attention(steps, steps, steps)[0]
         q, k, v = self.c_attn(steps).chunk(3, -1)
         volume = (torch.tanh(q * k) + v).transpose(1, 2).reshape(-1, 4, 2, 2, 2)
