@@ -78,7 +78,8 @@ def both(*changes: Change) -> Change:
 
 
 ADVICE = "check the commas, quotes and brackets around it"
-LAYER_FIELDS = "known fields are bias, d_a, d_g, flops, gradients, kind, name, positions, times"
+LAYER_FIELDS = ("known fields are bias, blocks_a, blocks_g, d_a, d_g, flops, gradients, groups, kind, name, "
+                "positions, times")
 VALID = json.dumps(MODEL)
 RANGE = "an integer from 1 to 1000000"
 SIZE = "an integer from 1 to 1000000000000"
