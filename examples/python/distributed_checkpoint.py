@@ -21,12 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 import spdkfac
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--steps", type=int, default=20)
-    options = parser.parse_args()
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+def train(options: argparse.Namespace) -> None:
     device = torch.device("cuda", dist.get_node_local_rank()) if torch.cuda.is_available() else torch.device("cpu")
     torch.manual_seed(1)
     layers = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
@@ -48,6 +43,15 @@ def main() -> None:
             print(f"step {step} loss {loss.item():.3f}", flush=True)
     parts = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer), strict=True))
     save(parts, checkpoint_id=options.folder)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--steps", type=int, default=20)
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    train(parser.parse_args())
+    # The model is gone by now. A DistributedDataParallel that outlives its gloo group may hang on exit.
     dist.destroy_process_group()
 
 
