@@ -28,13 +28,14 @@ from .processes import communicator_of, others_send_too, own_group, share_first
 from .rates import learning_rate, momentum_of
 from .scaling import LossScale, calls_from_scaler, unscale
 from .together import OtherName, with_others
+from .tuning import ChangeableOptions, SecondLook
 from .updates import DirectUpdates, normalizes
 from .wrapping import FirstPass, Gradients, data_parallel, reject_replaced, reject_sharded, sends_gradients, unwrapped
 
 Examples = int | Literal["tokens"] | Callable[[torch.Tensor], int]
 
 
-class SPDKFACOptimizer(torch.optim.Optimizer):
+class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
     """Preconditions gradients with K-FAC, then lets the wrapped optimizer step.
 
         optimizer = SPDKFACOptimizer(torch.optim.SGD(model.parameters(), lr=0.003), model)
@@ -53,6 +54,7 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         others: torch.optim.Optimizer | OtherName | None = None,
         algorithm: str = "spd-kfac",
         damping: float | None = None,
+        lm_damping: bool = False,
         damping_mode: Literal["relative", "pi", "plain"] | None = None,
         running_average: float | None = None,
         identity_start: bool = False,
@@ -61,9 +63,10 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         examples: Examples | None = None,
         kl_clip: float | None = None,
         graft: Literal["none", "sgd", "adam"] | None = None,
-        interval: Literal["auto", "fixed"] | None = None,
+        interval: Literal["auto", "fixed", "adaptive"] | None = None,
         factor_interval: int | None = None,
         inverse_interval: int | None = None,
+        refresh_change: float | None = None,
         factor_rows: int | None = None,
         couple_momentum: bool = False,
         rescale_weights: bool | Iterable[str] = False,
@@ -95,10 +98,11 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
         reject_sharded(model)
         self.preset: str = preset or preset_of(module)
         options = options_of(self.preset, optimizer, {
-            "damping": damping, "damping_mode": damping_mode, "running_average": running_average,
-            "identity_start": identity_start, "convention": convention,
+            "damping": damping, "lm_damping": lm_damping, "damping_mode": damping_mode,
+            "running_average": running_average, "identity_start": identity_start, "convention": convention,
             "loss_reduction": loss_reduction, "graft": graft, "kl_clip": kl_clip, "interval": interval,
-            "factor_interval": factor_interval, "inverse_interval": inverse_interval, "factor_rows": factor_rows,
+            "factor_interval": factor_interval, "inverse_interval": inverse_interval,
+            "refresh_change": refresh_change, "factor_rows": factor_rows,
             "precision": precision, "max_dimension": max_dimension, "large_factors": large_factors,
             "memory_limit": memory_limit, "patch_memory": patch_memory, "trace": trace,
         })
@@ -148,6 +152,7 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
             self._updates = DirectUpdates(self.optimizer, self.layers.parameters())
         self._state_names = self._kfac.state_names
         self._second_order = choice.second_order
+        self._second_look = SecondLook(module, self._kfac, device) if lm_damping else None
         self._synchronized = False
         self._first_step = True
         self._computed: set[int] = set()  # layers whose calls are never seen
@@ -209,9 +214,14 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
         """Preconditions the gradients and updates the parameters.
 
-        With `closure` it is called once before. A batch that a GradScaler rejects is forgotten.
+        With `closure` it is called once before, and with lm_damping again after every fifth update. A batch that a GradScaler rejects is forgotten.
         """
         loss = None
+        if self._second_look is not None:
+            if closure is None:
+                raise ConfigError("kfac: lm_damping evaluates the loss again after every fifth step; call "
+                                  "step(closure) with a function that computes the loss and its gradients")
+            self._second_look.remember()
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
@@ -230,6 +240,8 @@ class SPDKFACOptimizer(torch.optim.Optimizer):
                 self._first_step = self._kfac.counters["steps"] == 0
             self._updates.step()
             self._bounded.apply()
+            if self._second_look is not None and closure is not None and self._kfac.judges_damping:
+                self._second_look.judge(closure, loss)
         self._synchronized = False
         if self._scale is not None:
             self._scale.forget()

@@ -14,6 +14,7 @@ from torch import nn
 from . import _core, _data, _html
 from ._core import ConfigError
 from .compiled import EagerCode
+from .intervals import OVER_STEPS, Interval, intervals_of
 from .layers import covered_layers
 from .wrapping import unwrapped
 
@@ -340,32 +341,36 @@ def describe(model: nn.Module, input: torch.Tensor | Sequence[int], *, name: str
 
 
 def plan(model: Model | str | Path, cluster: Cluster | str | Path, *, world: int | None = None,
-         algorithm: str = "spd-kfac", batch: int | None = None, factor_interval: int = 1,
-         inverse_interval: int | None = None, **variant: str | int) -> Plan:
+         algorithm: str = "spd-kfac", batch: int | None = None, factor_interval: int | None = None,
+         inverse_interval: int | None = None, interval: Interval = "fixed", over_steps: int = OVER_STEPS,
+         **variant: str | int) -> Plan:
     """Plans who inverts which factor and which tensors share a message, on `world` ranks.
 
     `variant` overrides fields of the algorithm, such as `fusion="optimal"` (docs/cli.md).
     """
     one = _simulate_one(as_model(model), as_cluster(cluster), world, algorithm, batch,
-                        factor_interval, inverse_interval, variant,
+                        intervals_of(factor_interval, inverse_interval, interval, over_steps), variant,
                         _core.SimulationOptions({}, 0.0, 0))
     assert one.plan is not None
     return one.plan
 
 
 def simulate(model: Model | str | Path, cluster: Cluster | str | Path, *, world: int | None = None,
-             algorithm: str | Plan = "spd-kfac", batch: int | None = None, factor_interval: int = 1,
-             inverse_interval: int | None = None, slow: Mapping[int, float] | None = None,
+             algorithm: str | Plan = "spd-kfac", batch: int | None = None,
+             factor_interval: int | None = None, inverse_interval: int | None = None,
+             interval: Interval = "fixed", over_steps: int = OVER_STEPS, slow: Mapping[int, float] | None = None,
              jitter: float = 0.0, seed: int = 0, **variant: str | int) -> Prediction:
     """Predicts an iteration of an algorithm or of a plan.
 
-    `slow` maps processes to factors on their computing times.
+    `slow` maps processes to factors on their computing times. Growing intervals (`interval="auto"`,
+    and `"adaptive"`, which count the same) are averaged over the first `over_steps` steps.
     """
     simulation = _core.SimulationOptions(dict(slow or {}), jitter, seed)
     table, costs = as_model(model), as_cluster(cluster)
     if not isinstance(algorithm, Plan):
-        return _simulate_one(table, costs, world, algorithm, batch, factor_interval,
-                             inverse_interval, variant, simulation)
+        return _simulate_one(table, costs, world, algorithm, batch,
+                             intervals_of(factor_interval, inverse_interval, interval, over_steps),
+                             variant, simulation)
     if batch is not None:
         table = table.with_batch(batch)
     if variant or world is not None:
@@ -375,22 +380,23 @@ def simulate(model: Model | str | Path, cluster: Cluster | str | Path, *, world:
 
 def compare(model: Model | str | Path, cluster: Cluster | str | Path, *, world: int | None = None,
             algorithms: Iterable[str] | None = None, batch: int | None = None,
-            factor_interval: int = 1, inverse_interval: int | None = None) -> Comparison:
+            factor_interval: int | None = None, inverse_interval: int | None = None,
+            interval: Interval = "fixed", over_steps: int = OVER_STEPS) -> Comparison:
     """Forecasts several algorithms, by default all."""
     names = _core.compared_algorithms() if algorithms is None else algorithms
     return Comparison(
         simulate(model, cluster, world=world, algorithm=name, batch=batch,
-                 factor_interval=factor_interval, inverse_interval=inverse_interval)
+                 factor_interval=factor_interval, inverse_interval=inverse_interval,
+                 interval=interval, over_steps=over_steps)
         for name in names)
 
 
 def _simulate_one(table: Model, costs: Cluster, world: int | None, algorithm: str,
-                  batch: int | None, factor_interval: int, inverse_interval: int | None,
+                  batch: int | None, intervals: tuple[int, int, int],
                   variant: Mapping[str, str | int],
                   simulation: _core.SimulationOptions) -> Prediction:
     options = _core.PlanOptions(algorithm, json.dumps(dict(variant)))
     if batch is not None:
         table = table.with_batch(batch)
     return Prediction(_core.predict(table.core, costs.core, world or costs.world, options,
-                                    factor_interval, inverse_interval or factor_interval,
-                                    simulation))
+                                    *intervals, simulation))

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from . import _core
-from ._core import ConfigError
 from .updates import adam_options, normalizes
 
 Preset = Literal["paper", "cnn", "cnn-large-batch", "transformer", "mlp"]
@@ -34,21 +33,16 @@ def options_of(preset: str, optimizer: torch.optim.Optimizer, given: Mapping[str
     """
     options = _core.kfac_preset(preset)
     if options.graft == "adam" and not normalizes(optimizer):
-        options.graft = "sgd"
+        options.choose_graft("sgd")
     fields = {name: value for name, value in given.items() if value is not None}
-    if fields.get("graft") == "none" and options.graft != "none":
-        options.kl_clip = _core.kfac_preset("paper").kl_clip
-    interval = fields.pop("interval", None)
-    if interval not in (None, "auto", "fixed"):
-        raise ConfigError(f"kfac: interval={interval}; pass one of auto, fixed")
+    graft, interval = fields.pop("graft", None), fields.pop("interval", None)
+    if graft is not None:
+        options.choose_graft(graft)
     # Whoever gives intervals means them as they are.
-    if interval == "fixed" or (interval is None and {"factor_interval", "inverse_interval"} & fields.keys()):
-        options.growing_intervals = False
-        options.factor_interval = options.inverse_interval = 1
-    elif interval == "auto":
-        options.growing_intervals = True
-        options.factor_interval, options.inverse_interval = (
-            _core.kfac_preset("mlp").factor_interval, _core.kfac_preset("mlp").inverse_interval)
+    if interval is None and {"factor_interval", "inverse_interval"} & fields.keys():
+        interval = "fixed"
+    if interval is not None:
+        options.choose_interval(interval)
     for name, value in fields.items():
         setattr(options, name, value)
     if adam := adam_options(optimizer):

@@ -89,9 +89,9 @@ void bind_predict(py::module_& module) {
   module.def(
       "predict",
       [](const ModelSpec& model, const CostModel& costs, int world, const PlanOptions& options,
-         std::int64_t factor_interval, std::int64_t inverse_interval,
+         std::int64_t factor_interval, std::int64_t inverse_interval, std::int64_t growing_over,
          const SimulationOptions& simulation) {
-        const RefreshIntervals intervals{factor_interval, inverse_interval};
+        const RefreshIntervals intervals{factor_interval, inverse_interval, growing_over};
         return predict(model, costs, world, options, intervals, simulation);
       },
       unlocked);

@@ -114,6 +114,7 @@ void bind_options(py::module_& module) {
   py::class_<KfacOptions>(module, "KfacOptions")
       .def(py::init<>())
       .def_readwrite("damping", &KfacOptions::damping)
+      .def_readwrite("lm_damping", &KfacOptions::lm_damping)
       .def_property(
           "damping_mode",
           [](const KfacOptions& options) { return name_of(damping_names(), options.damping_mode); },
@@ -144,18 +145,27 @@ void bind_options(py::module_& module) {
              options.examples = example_counter(std::move(examples));
            })
       .def_readwrite("kl_clip", &KfacOptions::kl_clip)
-      .def_property(
-          "graft", [](const KfacOptions& options) { return name_of(graft_names(), options.graft); },
-          [](KfacOptions& options, const std::string& word) {
-            options.graft = choice<Graft>("graft", graft_names(), word);
-          })
+      .def_property_readonly(
+          "graft", [](const KfacOptions& options) { return name_of(graft_names(), options.graft); })
+      // With what else changes with them.
+      .def("choose_graft",
+           [](KfacOptions& options, const std::string& word) {
+             set_graft(options, choice<Graft>("graft", graft_names(), word));
+           })
+      .def("choose_interval",
+           [](KfacOptions& options, const std::string& word) {
+             set_interval(options, choice<Refresh>("interval", refresh_names(), word));
+           })
+      .def_property_readonly(
+          "interval",
+          [](const KfacOptions& options) { return name_of(refresh_names(), options.interval); })
       .def("set_graft_adam",
            [](KfacOptions& options, double beta1, double beta2, double epsilon) {
              options.graft_adam = {beta1, beta2, epsilon};
            })
       .def_readwrite("factor_interval", &KfacOptions::factor_interval)
       .def_readwrite("inverse_interval", &KfacOptions::inverse_interval)
-      .def_readwrite("growing_intervals", &KfacOptions::growing_intervals)
+      .def_readwrite("refresh_change", &KfacOptions::refresh_change)
       .def_readwrite("factor_rows", &KfacOptions::factor_rows)
       .def_property(
           "precision",
@@ -333,6 +343,20 @@ void bind_preconditioner(py::module_& module) {
           },
           py::arg("learning_rate"), py::arg("taken"), py::arg("carried"), py::arg("parameters"),
           py::arg("buffers"), unlocked)
+      .def(
+          "change",
+          [](Preconditioner& kfac, std::optional<double> damping, std::optional<double> kl_clip,
+             std::optional<std::int64_t> factor_interval,
+             std::optional<std::int64_t> inverse_interval) {
+            kfac.change({damping, kl_clip, factor_interval, inverse_interval});
+          },
+          py::kw_only(), py::arg("damping") = py::none(), py::arg("kl_clip") = py::none(),
+          py::arg("factor_interval") = py::none(), py::arg("inverse_interval") = py::none(),
+          unlocked)
+      .def_property_readonly("options", &Preconditioner::options, py::return_value_policy::copy)
+      .def_property_readonly("judges_damping", &Preconditioner::judges_damping)
+      .def("judge_damping", &Preconditioner::judge_damping, py::arg("loss_before"),
+           py::arg("loss_after"), unlocked)
       .def("synchronize", &Preconditioner::synchronize, unlocked)
       .def("discard", &Preconditioner::discard, unlocked)
       .def("gradients_zeroed", &Preconditioner::gradients_zeroed, unlocked)

@@ -12,6 +12,7 @@
 #include "spdkfac/runtime/kfac_state.h"
 #include "spdkfac/runtime/preconditioner.h"
 #include "spdkfac/runtime/presets.h"
+#include "spdkfac/runtime/update.h"
 
 // Communicators.
 #include "spdkfac/comm/c10d.h"

@@ -53,7 +53,11 @@ CASES: list[tuple[list[str], str]] = [
     with_sgd("--running-average", "0.9"), with_sgd("--identity-start"),
     with_sgd("--convention", "kfc"), with_sgd("--kl-clip", "0"), with_sgd("--factor-interval", "1"),
     with_sgd("--inverse-interval", "1"), with_sgd("--patch-memory", "64"),
-    with_sgd("--trace", "t.json"),
+    with_sgd("--trace", "t.json"), with_sgd("--preset", "cnn"), with_sgd("--graft", "adam"),
+    with_sgd("--interval", "auto"), with_sgd("--others", "adamw"), with_sgd("--refresh-change", "0.2"),
+    (["--optimizer", "adamw", "--momentum", "0.5"], conflict("--optimizer adamw", "--momentum")),
+    (["--preset", "cnn", "--kl-clip", "0.1"],
+     "kfac: kl_clip=0.1; pass 0, or graft=none: grafting sets the length of updates"),
     (["--optimizer", "adam", "--momentum", "0.5"], conflict("--optimizer adam", "--momentum")),
     (["--input", "1x28x28"], conflict("--data fashion-mnist", "--input")),
     (["--classes", "5"], conflict("--data fashion-mnist", "--classes")),
@@ -99,7 +103,8 @@ CASES: list[tuple[list[str], str]] = [
 PARSER_CASES = [(["--coffee"], "--coffee"), (["--lr"], "--lr"), (["--data", "mnist"], "mnist"),
                 (["--optimizer", "lamb"], "lamb"), (["--schedule", "linear"], "linear"),
                 (["--device", "tpu"], "tpu"), (["--convention", "kfca"], "kfca"),
-                (["--damping-mode", "none"], "none"), (["--seed", "1", "--seed", "2"], "--seed")]
+                (["--damping-mode", "none"], "none"), (["--preset", "rnn"], "rnn"), (["--graft", "lion"], "lion"),
+                (["--others-lr", "0.1"], "--others"), (["--interval", "never"], "never"), (["--seed", "1", "--seed", "2"], "--seed")]
 
 
 class FlagsTest(TrainTestCase):

@@ -20,6 +20,10 @@ RUNS = {
     "kfac": KFAC,
     "kfac with all": [*KFAC, "--optimizer", "adam", "--factor-interval", "2", "--identity-start",
                       "--damping-mode", "plain", "--augment", "--warmup-steps", "20"],
+    "preset": ["--preset", "cnn", "--optimizer", "adamw", "--weight-decay", "0.1"],
+    "adaptive": ["--preset", "cnn", "--interval", "adaptive"],
+    "damping": [*KFAC, "--lm-damping"],
+    "graft": ["--graft", "sgd", "--damping-mode", "relative", "--interval", "auto"],
 }
 SAVE = ["--checkpoint-dir", "run"]
 NEWEST = "step-00000014.ckpt"
@@ -55,6 +59,21 @@ class ResumeTest(TrainTestCase):
         digests = [line for one in done for line in one.stdout.splitlines() if "sha256" in line]
         self.assertEqual(digests[1], digests[2])
         self.assertNotEqual(digests[0], digests[1])
+
+    def test_a_second_optimizer_is_saved(self) -> None:
+        flags = ["train", "--model", "resnet20", "--width", "0.25", "--data", "synthetic",
+                 "--input", "3x16x16", "--synthetic-examples", "12", "--batch", "4", "--threads",
+                 "1", "--graft", "sgd", "--others", "adamw", "--others-lr", "0.01", "--json"]
+        done = [self.run_program(*flags, *SAVE, "--max-steps", steps, *more)
+                for steps, more in (("2", []), ("5", ["--resume"]))]
+        done.append(self.run_program(*flags, "--max-steps", "5"))
+        self.assertEqual([one.returncode for one in done], [0, 0, 0], done[1].stderr)
+        digests = [line for one in done for line in one.stdout.splitlines() if "sha256" in line]
+        self.assertEqual(digests[1], digests[2])
+        at = flags.index("--others")
+        without = self.run_program(*flags[:at], *flags[at + 4:], "--max-steps", "5")
+        self.assertEqual(without.returncode, 0, without.stderr)
+        self.assertNotIn(digests[2], without.stdout.splitlines())
 
     def test_keeps_the_newest_checkpoints_only(self) -> None:
         self.train("--max-steps", "7", *SAVE, "--checkpoint-every", "2", "--keep", "2")

@@ -23,13 +23,13 @@ std::vector<std::int64_t> steps_with(RefreshSchedule schedule, bool inverses, st
 }
 
 TEST(RefreshSchedule, FixedIntervalsAreMultiples) {
-  const RefreshSchedule schedule({2, 3}, false);
+  const RefreshSchedule schedule({2, 3}, Refresh::kFixed);
   EXPECT_THAT(steps_with(schedule, false, 0, 7), ElementsAre(0, 2, 4, 6));
   EXPECT_THAT(steps_with(schedule, true, 0, 7), ElementsAre(0, 3, 6));
 }
 
 TEST(RefreshSchedule, GrowingIntervalsAreATenthOfTheStepsSoFar) {
-  const RefreshSchedule schedule({1000, 1000}, true);
+  const RefreshSchedule schedule({1000, 1000}, Refresh::kGrowing);
   // Every step up to 20, whose tenth is 2; then 22, 24, 26, 28, 30, from which on it is 3.
   EXPECT_THAT(steps_with(schedule, false, 18, 40),
               ElementsAre(18, 19, 20, 22, 24, 26, 28, 30, 33, 36, 39));
@@ -37,7 +37,7 @@ TEST(RefreshSchedule, GrowingIntervalsAreATenthOfTheStepsSoFar) {
 }
 
 TEST(RefreshSchedule, GrowsNoFurtherThanTheIntervals) {
-  const RefreshSchedule schedule({2, 4}, true);
+  const RefreshSchedule schedule({2, 4}, Refresh::kGrowing);
   // Factors reach 2 at step 20, inverses 4 at step 40.
   EXPECT_THAT(steps_with(schedule, false, 60, 67), ElementsAre(60, 62, 64, 66));
   const std::vector<std::int64_t> inverses = steps_with(schedule, true, 100, 120);
@@ -46,15 +46,32 @@ TEST(RefreshSchedule, GrowsNoFurtherThanTheIntervals) {
 }
 
 TEST(RefreshSchedule, InversesComeWithFactorsAndDependOnTheStepAlone) {
-  RefreshSchedule in_order({7, 20}, true);
+  RefreshSchedule in_order({7, 20}, Refresh::kGrowing);
   for (std::int64_t step = 0; step < 500; ++step) {
     const RefreshSchedule::Due due = in_order.at(step);
     EXPECT_TRUE(due.factors || !due.inverses) << step;
-    RefreshSchedule resumed({7, 20}, true);
+    RefreshSchedule resumed({7, 20}, Refresh::kGrowing);
     EXPECT_EQ(resumed.at(step), due) << step;
     resumed.at(step + 100);
     EXPECT_EQ(resumed.at(step), due) << "back to " << step;
   }
+}
+
+TEST(RefreshCounts, OfFixedIntervalsAreThoseOfACycle) {
+  EXPECT_EQ(plan::refresh_counts({1, 1}), (plan::RefreshCounts{1, 0, 0}));
+  EXPECT_EQ(plan::refresh_counts({5, 20}), (plan::RefreshCounts{1, 3, 16}));
+  EXPECT_EQ(plan::refresh_counts({5, 20}).steps_per_inverse(), 20);
+}
+
+TEST(RefreshCounts, OfGrowingIntervalsAreThoseOfTheFirstSteps) {
+  // All of the first 21 steps; then, up to step 39, factors and inverses in 22, 24, 26, 28, 30, 33,
+  // 36 and 39.
+  EXPECT_EQ(plan::refresh_counts({1000, 1000, 40}), (plan::RefreshCounts{29, 0, 11}));
+  // With factors in every step, the others make factors only.
+  EXPECT_EQ(plan::refresh_counts({1, 1000, 40}), (plan::RefreshCounts{29, 11, 0}));
+  EXPECT_EQ(plan::refresh_counts({10, 100, 1}), (plan::RefreshCounts{1, 0, 0}));
+  // In the long run they are as often as the intervals say.
+  EXPECT_NEAR(plan::refresh_counts({10, 100, 1'000'000}).steps_per_inverse(), 100, 1);
 }
 
 }  // namespace

@@ -159,7 +159,7 @@ def test_presets_follow_the_layers() -> None:
     ({"preset": "best"}, "kfac: preset=best; pass one of paper, cnn, cnn-large-batch, transformer, mlp"),
     ({"graft": "lamb"}, "kfac: graft=lamb; pass one of none, sgd, adam"),
     ({"kl_clip": 0.01}, "kfac: kl_clip=0.01; pass 0, or graft=none"),
-    ({"interval": "never"}, "kfac: interval=never; pass one of auto, fixed"),
+    ({"interval": "never"}, "kfac: interval=never; pass one of fixed, auto, adaptive"),
     ({"others": "lbfgs"}, "kfac: others=lbfgs; pass an optimizer, or one of adamw, sgd"),
 ])
 def test_mistakes_are_named(options: dict[str, Any], message: str) -> None:

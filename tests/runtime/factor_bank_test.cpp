@@ -126,7 +126,7 @@ TEST(FactorBank, PreconditionsWithTheInversesOfBothSides) {
   rank.run(0);
   rank.average(0);
   const c10::NoGradGuard no_grad;
-  rank.bank.invert_all({0});
+  rank.bank.invert_all({0}, {true, true});
   EXPECT_FALSE(rank.bank.state(0).stale);
   const at::Tensor before = rank.modules[0]->weight.grad().clone();
   const at::Tensor a = rank.bank.state(0).factor(FactorSide::kA).inverse->value[0];
@@ -144,7 +144,7 @@ TEST(FactorBank, ShowsAnObserverWhatItComputes) {
   rank.average(0);
   {
     const c10::NoGradGuard no_grad;
-    rank.bank.invert_all({0});
+    rank.bank.invert_all({0}, {true, true});
   }
   const auto step = rank.recorder.finish(test_device());
   std::map<runtime::StepPart, double> shares;

@@ -39,7 +39,7 @@ struct Inverting : LoneRank {
   }
   void invert() {
     const c10::NoGradGuard no_grad;
-    stage.run(step, {0, 1}, inner);
+    stage.run(step, {true, true}, {0, 1}, inner);
   }
   at::Tensor inverse(std::size_t layer, FactorSide side) const {
     return bank.state(layer).factor(side).inverse->value[0];

@@ -8,105 +8,15 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "runtime/thread_net.h"
 #include "spdkfac/comm/threads.h"
 #include "spdkfac/plan/planner.h"
-#include "spdkfac/runtime/preconditioner.h"
 #include "support/config_error.h"
 
 namespace spdkfac {
 namespace {
 
 using namespace support;  // NOLINT(google-build-using-namespace)
-
-constexpr double kRate = 0.05;
-constexpr std::int64_t kExamples = 6;  // of a rank in a step
-
-// Two Linear layers, one with a bias, and a parameter outside them.
-struct ThreadNetImpl : torch::nn::Module {
-  ThreadNetImpl() {
-    first = register_module("first", torch::nn::Linear(torch::nn::LinearOptions(3, 4).bias(false)));
-    scale = register_parameter("scale", torch::ones({4}));
-    second = register_module("second", torch::nn::Linear(4, 2));
-    to(at::kDouble);
-    // Not at random: the generator is shared by all threads.
-    const torch::NoGradGuard no_grad;
-    for (at::Tensor& parameter : parameters()) {
-      parameter.copy_(torch::arange(1, parameter.numel() + 1, at::kDouble)
-                          .mul(0.7)
-                          .sin()
-                          .view(parameter.sizes()));
-    }
-  }
-  at::Tensor forward(const at::Tensor& input) { return second(torch::tanh(first(input) * scale)); }
-  torch::nn::Linear first = nullptr;
-  at::Tensor scale;
-  torch::nn::Linear second = nullptr;
-};
-TORCH_MODULE(ThreadNet);
-
-struct ThreadRun {
-  std::string algorithm = "spd-kfac";
-  KfacOptions kfac = {.damping = 0.1};
-  std::int64_t profile_steps = 0;
-  std::int64_t steps = 6;
-  bool zero_start = false;  // the last layer begins with zeros, so no gradient reaches the first
-};
-
-// Inputs of all ranks in each step.
-std::vector<at::Tensor> inputs_of(int world, std::int64_t steps) {
-  torch::manual_seed(21);
-  std::vector<at::Tensor> inputs;
-  for (std::int64_t step = 0; step < steps; ++step) {
-    inputs.push_back(torch::randn({world * kExamples, 3}, at::kDouble));
-  }
-  return inputs;
-}
-
-// Parameters after training on rows [rank·rows, (rank+1)·rows) of each input.
-at::Tensor trained_net(const ThreadRun& run, const Distribution& distribution,
-                       const std::vector<at::Tensor>& inputs, int rank, std::int64_t rows) {
-  ThreadNet model;
-  if (run.zero_start) {
-    const torch::NoGradGuard no_grad;
-    model->second->weight.zero_();
-  }
-  Preconditioner kfac(*model, run.kfac, distribution);
-  for (const at::Tensor& all : inputs) {
-    model->zero_grad();
-    model(all.narrow(0, rank * rows, rows)).square().mean().backward();
-    kfac.step(kRate);
-    const torch::NoGradGuard no_grad;
-    for (at::Tensor& parameter : model->parameters()) parameter.sub_(parameter.grad(), kRate);
-  }
-  std::vector<at::Tensor> parts;
-  for (const at::Tensor& parameter : model->parameters()) {
-    parts.push_back(parameter.detach().reshape({-1}));
-  }
-  return at::cat(parts);
-}
-
-void expect_ranks_equal_one_rank(const ThreadRun& run, int world) {
-  const std::vector<at::Tensor> inputs = inputs_of(world, run.steps);
-  const PlanOptions options = preset(run.algorithm);
-  std::vector<at::Tensor> after(static_cast<std::size_t>(world));
-  run_ranks(world, [&](const std::shared_ptr<Communicator>& communicator) {
-    Distribution distribution;
-    distribution.communicator = communicator;
-    distribution.plans = PlanForCosts{thread_costs(world), options};
-    distribution.profile_steps = run.profile_steps;
-    const int rank = communicator->rank();
-    after[static_cast<std::size_t>(rank)] = trained_net(run, distribution, inputs, rank, kExamples);
-  });
-  Distribution alone;
-  alone.plans = MeasureHere{.options = options};
-  const at::Tensor expected = trained_net(run, alone, inputs, 0, world * kExamples);
-  for (const at::Tensor& of_rank : after) {
-    EXPECT_TRUE(torch::equal(of_rank, after.front()));
-    EXPECT_LT((of_rank - expected).abs().max().item<double>(), 1e-9);
-  }
-}
-
-using ThreadRanks = ThreadRanksTest;
 
 TEST_F(ThreadRanks, EqualOneRankOnTheJoinedBatchWhateverTheAlgorithm) {
   for (const AlgorithmInfo& info : named_algorithms()) {
@@ -133,7 +43,7 @@ TEST_F(ThreadRanks, EqualOneRankWithGraftingAndGrowingIntervals) {
       run.kfac = {.damping = 0.1, .damping_mode = Damping::kRelative, .kl_clip = 0, .graft = graft};
       run.kfac.factor_interval = 2;
       run.kfac.inverse_interval = 4;
-      run.kfac.growing_intervals = true;
+      run.kfac.interval = Refresh::kGrowing;
       expect_ranks_equal_one_rank(run, 2);
     }
   }
@@ -143,7 +53,7 @@ TEST_F(ThreadRanks, EqualOneRankWithGraftingAndGrowingIntervals) {
 TEST_F(ThreadRanks, SampledFactorsAreTheSameWhateverTheAlgorithm) {
   constexpr int kWorld = 2;
   ThreadRun run;
-  run.kfac.factor_rows = kExamples / 3;
+  run.kfac.factor_rows = kThreadExamples / 3;
   const std::vector<at::Tensor> inputs = inputs_of(kWorld, run.steps);
   std::optional<at::Tensor> expected;
   for (const AlgorithmInfo& info : named_algorithms()) {
@@ -154,7 +64,7 @@ TEST_F(ThreadRanks, SampledFactorsAreTheSameWhateverTheAlgorithm) {
       distribution.communicator = communicator;
       distribution.plans = PlanForCosts{thread_costs(kWorld), preset(info.name)};
       const int rank = communicator->rank();
-      const at::Tensor after = trained_net(run, distribution, inputs, rank, kExamples);
+      const at::Tensor after = trained_net(run, distribution, inputs, rank, kThreadExamples);
       if (rank != 0) return;
       if (!expected) expected = after;
       EXPECT_LT((after - *expected).abs().max().item<double>(), 1e-9);
@@ -201,7 +111,7 @@ at::Tensor gradient_of_sums(const Distribution& distribution, const std::vector<
   for (std::size_t step = 0; step < inputs.size(); ++step) {
     model->zero_grad();
     model(inputs[step].narrow(0, 0, rows[step])).square().sum().backward();
-    kfac.step(kRate);
+    kfac.step(kThreadRate);
   }
   EXPECT_EQ(kfac.counters().layers_without_factors, 0);
   EXPECT_EQ(kfac.counters().nonfinite_factors, 0);
@@ -214,9 +124,9 @@ TEST_F(ThreadRanks, ABatchWithoutExamplesAddsNothing) {
   for (const bool sequences : {false, true}) {
     std::vector<at::Tensor> inputs = inputs_of(2, 3);
     if (sequences) {
-      for (at::Tensor& one : inputs) one = one.view({kExamples, 2, 3});
+      for (at::Tensor& one : inputs) one = one.view({kThreadExamples, 2, 3});
     }
-    const std::vector<std::int64_t> all(3, kExamples);
+    const std::vector<std::int64_t> all(3, kThreadExamples);
     const at::Tensor expected = gradient_of_sums({}, inputs, all) / 2;
     for (const AlgorithmInfo& info : named_algorithms()) {
       if (!preset(info.name).second_order()) continue;
@@ -247,14 +157,14 @@ TEST_F(ThreadRanks, ABiasWithoutAGradientIsZeroOnRanks) {
           torch::tanh(model->first(all.narrow(0, rank * rows, rows)) * model->scale);
       at::linear(hidden, model->second->weight).square().mean().backward();
       EXPECT_FALSE(model->second->bias.grad().defined());
-      kfac.step(kRate);
+      kfac.step(kThreadRate);
     }
     EXPECT_EQ(kfac.counters().layers_without_factors, 0);
     const at::Tensor bias = model->second->bias.grad();
     EXPECT_TRUE(!bias.defined() || bias.isfinite().all().item<bool>());
     return at::cat({model->first->weight.grad().flatten(), model->second->weight.grad().flatten()});
   };
-  const at::Tensor expected = train({}, 0, 2 * kExamples);
+  const at::Tensor expected = train({}, 0, 2 * kThreadExamples);
   for (const AlgorithmInfo& info : named_algorithms()) {
     if (!preset(info.name).second_order()) continue;
     SCOPED_TRACE(info.name);
@@ -263,7 +173,7 @@ TEST_F(ThreadRanks, ABiasWithoutAGradientIsZeroOnRanks) {
       distribution.communicator = communicator;
       distribution.plans = PlanForCosts{thread_costs(2), preset(info.name)};
       distribution.profile_steps = 0;
-      const at::Tensor found = train(distribution, communicator->rank(), kExamples);
+      const at::Tensor found = train(distribution, communicator->rank(), kThreadExamples);
       EXPECT_LT((found - expected).abs().max().item<double>(), 1e-9);
     });
   }
@@ -284,13 +194,13 @@ TEST_F(ThreadRanks, ScaleALayerThatIsNeverSeenAlikeWhateverTheAlgorithm) {
         output = at::linear(output, model->second->weight * 1.0, model->second->bias * 1.0);
       }
       output.square().mean().backward();
-      kfac.step(kRate);
+      kfac.step(kThreadRate);
     }
     EXPECT_EQ(kfac.counters().layers_without_factors, 2);
     EXPECT_EQ(kfac.counters().layers_scaled, 2);
     return at::cat({model->first->weight.grad().flatten(), model->second->weight.grad().flatten()});
   };
-  const at::Tensor expected = train({}, 0, 2 * kExamples);
+  const at::Tensor expected = train({}, 0, 2 * kThreadExamples);
   for (const AlgorithmInfo& info : named_algorithms()) {
     if (!preset(info.name).second_order()) continue;
     SCOPED_TRACE(info.name);
@@ -299,7 +209,7 @@ TEST_F(ThreadRanks, ScaleALayerThatIsNeverSeenAlikeWhateverTheAlgorithm) {
       distribution.communicator = communicator;
       distribution.plans = PlanForCosts{thread_costs(2), preset(info.name)};
       distribution.profile_steps = 0;
-      const at::Tensor found = train(distribution, communicator->rank(), kExamples);
+      const at::Tensor found = train(distribution, communicator->rank(), kThreadExamples);
       EXPECT_LT((found - expected).abs().max().item<double>(), 1e-9);
     });
   }
@@ -319,14 +229,14 @@ std::string error_after(const std::string& algorithm,
       Preconditioner kfac(*model, {.damping = 0.1}, distribution);
       for (const at::Tensor& all : inputs) {
         model->zero_grad();
-        model(all.narrow(0, communicator->rank() * kExamples, kExamples))
+        model(all.narrow(0, communicator->rank() * kThreadExamples, kThreadExamples))
             .square()
             .mean()
             .backward();
         if (communicator->rank() == 1 && &all == &inputs.back()) {
           for (at::Tensor& parameter : model->parameters()) change(parameter.mutable_grad());
         }
-        kfac.step(kRate);
+        kfac.step(kThreadRate);
       }
     });
   });
@@ -412,8 +322,8 @@ TEST_F(ThreadRanks, AStateThatOneRankCannotReadIsAnErrorOnAll) {
     KfacState first;
     for (const at::Tensor& all : inputs) {
       model->zero_grad();
-      model(all.narrow(0, rank * kExamples, kExamples)).square().mean().backward();
-      kfac.step(kRate);
+      model(all.narrow(0, rank * kThreadExamples, kThreadExamples)).square().mean().backward();
+      kfac.step(kThreadRate);
       if (&all == &inputs.front()) first = kfac.state().read_all();
     }
     errors.at(static_cast<std::size_t>(rank)) =
@@ -459,12 +369,12 @@ TEST_F(ThreadRanks, MessagesMayWaitForTheEndOfThePasses) {
       for (const at::Tensor& all : inputs) {
         model->zero_grad();
         const std::int64_t before = communicator->traffic().operations;
-        model(all.narrow(0, communicator->rank() * kExamples, kExamples))
+        model(all.narrow(0, communicator->rank() * kThreadExamples, kThreadExamples))
             .square()
             .mean()
             .backward();
         sent += communicator->traffic().operations - before;
-        kfac.step(kRate);
+        kfac.step(kThreadRate);
       }
       if (communicator->rank() != 0) continue;
       during_passes.at(wait ? 1 : 0) = sent;
@@ -487,10 +397,10 @@ TEST_F(ThreadRanks, AFrozenFirstLayerIsLeftOut) {
     for (const at::Tensor& all : inputs) {
       model->zero_grad();
       model(all.narrow(0, rank * rows, rows)).square().mean().backward();
-      kfac.step(kRate);
+      kfac.step(kThreadRate);
       const torch::NoGradGuard no_grad;
       for (at::Tensor& parameter : model->parameters()) {
-        if (parameter.requires_grad()) parameter.sub_(parameter.grad(), kRate);
+        if (parameter.requires_grad()) parameter.sub_(parameter.grad(), kThreadRate);
       }
     }
     return at::cat({model->scale.detach(), model->second->weight.detach().flatten()});
@@ -498,9 +408,10 @@ TEST_F(ThreadRanks, AFrozenFirstLayerIsLeftOut) {
   std::array<at::Tensor, 2> after;
   run_ranks(2, [&](const std::shared_ptr<Communicator>& communicator) {
     const int rank = communicator->rank();
-    after.at(static_cast<std::size_t>(rank)) = train(two_ranks(communicator), rank, kExamples);
+    after.at(static_cast<std::size_t>(rank)) =
+        train(two_ranks(communicator), rank, kThreadExamples);
   });
-  const at::Tensor expected = train({}, 0, 2 * kExamples);
+  const at::Tensor expected = train({}, 0, 2 * kThreadExamples);
   for (const at::Tensor& of_rank : after) {
     EXPECT_LT((of_rank - expected).abs().max().item<double>(), 1e-9);
   }
@@ -520,7 +431,7 @@ std::vector<ModelSpec> tables_of_plans(const KfacOptions& options, std::int64_t 
       return make_plan(model, thread_costs(2), 2, preset("spd-kfac"), intervals, step);
     };
     distribution.plans = CustomPlanner{planner};
-    trained_net({.kfac = options}, distribution, inputs, communicator->rank(), kExamples);
+    trained_net({.kfac = options}, distribution, inputs, communicator->rank(), kThreadExamples);
   });
   return tables;
 }

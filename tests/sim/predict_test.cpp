@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/sim/predict.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -43,6 +45,40 @@ TEST(Predict, ResultsWithoutATraceHaveNoParts) {
   EXPECT_EQ(result.breakdown, CategoryTimes());
   EXPECT_EQ(result.factor_messages, Seconds(0));
   EXPECT_EQ(result.sent_bytes, bytes_per_worker(plan, model));
+}
+
+TEST(Predict, GrowingIntervalsAreAveragedOverTheFirstSteps) {
+  const ModelSpec model = two_even_layers();
+  const CostModel costs = costs_for(2);
+  for (const char* algorithm : {"d-kfac", "spd-kfac", "owner-precondition"}) {
+    const RefreshIntervals intervals{2, 4, 40};
+    const auto time_of = [&](StepKind step) {
+      return simulate(make_plan(model, costs, 2, preset(algorithm), intervals, step), model, costs)
+          .iteration.value();
+    };
+    // A tenth of the steps so far lies between two refreshes.
+    int full = 0;
+    int factors = 0;
+    int last_factors = 0;
+    int last_inverses = 0;
+    for (int step = 0; step < 40; ++step) {
+      const auto waits = [&](int last, int most) { return std::clamp(last / 10, 1, most); };
+      if (step > 0 && step - last_factors < waits(last_factors, 2)) continue;
+      last_factors = step;
+      const bool inverts = step == 0 || step - last_inverses >= waits(last_inverses, 4);
+      if (inverts) last_inverses = step;
+      ++(inverts ? full : factors);
+    }
+    EXPECT_GT(factors, 0);
+    const double expected =
+        (full * time_of(StepKind::kFull) + factors * time_of(StepKind::kFactors) +
+         (40 - full - factors) * time_of(StepKind::kGradients)) /
+        40;
+    const Prediction growing = predict(model, costs, 2, preset(algorithm), intervals);
+    EXPECT_NEAR(growing.result.iteration.value(), expected, 1e-9) << algorithm;
+    const Prediction most = predict(model, costs, 2, preset(algorithm), {2, 4});
+    EXPECT_GT(growing.result.iteration, most.result.iteration);
+  }
 }
 
 TEST(AverageWait, IsWhereARankNeitherComputesNorCommunicates) {

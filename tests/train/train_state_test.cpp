@@ -47,12 +47,12 @@ Training tiny_training(const TrainOptions& options) {
 
 void tiny_step(Training& training, std::uint64_t seed) {
   torch::manual_seed(seed);
-  training.optimizer->zero_grad();
+  training.model->zero_grad();
   at::cross_entropy_loss(training.model->forward(torch::randn({4, 1, 28, 28})),
                          torch::randint(10, {4}, at::kLong))
       .backward();
   training.kfac->step(0.01);
-  training.optimizer->step();
+  training.update(0.01);
 }
 
 // Everything that a later step depends on.
@@ -61,7 +61,7 @@ std::map<std::string, at::Tensor> snapshot(Training& training) {
   std::map<std::string, at::Tensor> all = state.tensors;
   for (const auto& [name, tensor] : model_tensors(training)) all["model." + name] = tensor.clone();
   for (const auto& [name, tensor] :
-       optimizer_tensors(*training.optimizer, model_parameters(training))) {
+       optimizer_tensors(training.optimizers(), model_parameters(training))) {
     all["optimizer." + name] = tensor.clone();
   }
   all["random"] = at::globalContext().defaultGenerator(at::kCPU).get_state();
@@ -84,7 +84,8 @@ std::string content_of(const std::filesystem::path& path) {
 TEST(TrainState, ComesBackAsItWas) {
   const TemporaryFolder temporary;
   const CheckpointFolder folder(temporary.path(), 1);
-  for (const BaseOptimizer optimizer : {BaseOptimizer::kSgd, BaseOptimizer::kAdam}) {
+  for (const BaseOptimizer optimizer :
+       {BaseOptimizer::kSgd, BaseOptimizer::kAdam, BaseOptimizer::kAdamW}) {
     TrainOptions options = tiny_options();
     options.optimizer = optimizer;
     const Settings settings = settings_of(options, 1, 4);

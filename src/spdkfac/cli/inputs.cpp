@@ -58,6 +58,17 @@ void Inputs::add_to(CLI::App& verb, bool several, const std::string& default_alg
       ->check(count(1, kMaxInterval))
       ->type_name("N")
       ->group(variants);
+  verb.add_option(
+          "--interval", interval_,
+          "fixed (default); auto or adaptive: these grow up to the intervals given (10, 100)")
+      ->check(one_of(refresh_names()))
+      ->type_name("WORD")
+      ->group(variants);
+  verb.add_option("--over-steps", over_steps_,
+                  "First steps that growing intervals are averaged over (default 1000)")
+      ->check(count(1, kMaxInterval))
+      ->type_name("N")
+      ->group(variants);
 }
 
 std::vector<std::string> Inputs::given(const std::vector<std::string>& flags) const {
@@ -134,9 +145,16 @@ PlanOptions Inputs::with_overrides(const std::string& algorithm) const {
 
 RefreshIntervals Inputs::intervals() const {
   RefreshIntervals intervals;
-  intervals.factors = factor_interval_.value_or(1);
+  const bool growing = interval_ != "fixed";
+  if (over_steps_ && !growing) {
+    throw ConfigError(
+        "flags: --over-steps is for growing intervals; add --interval auto, or remove it");
+  }
+  intervals.factors = factor_interval_.value_or(growing ? kMostOfGrowing.factors : 1);
   // Without its own interval, inverses are refreshed with the factors.
-  intervals.inverses = inverse_interval_.value_or(intervals.factors);
+  intervals.inverses = inverse_interval_.value_or(
+      growing && !factor_interval_ ? kMostOfGrowing.inverses : intervals.factors);
+  if (growing) intervals.growing_over = over_steps_.value_or(kForecastSteps);
   validate(intervals);
   return intervals;
 }

@@ -48,6 +48,8 @@ class Inputs {
   PlanFlags plan_flags_;
   std::optional<std::int64_t> factor_interval_;
   std::optional<std::int64_t> inverse_interval_;
+  std::string interval_ = "fixed";
+  std::optional<std::int64_t> over_steps_;
 };
 
 }  // namespace spdkfac::cli

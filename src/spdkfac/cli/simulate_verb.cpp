@@ -105,10 +105,11 @@ struct SimulateVerb {
       if (both) throw ConfigError(conflict_text(first, second));
     };
     if (!plan.empty()) {
-      for (const std::string& flag : inputs.given(
-               {"--world", "--algorithm", "--factor-schedule", "--fusion", "--threshold-bytes",
-                "--placement", "--balance-by", "--factor-reduce", "--exchange", "--replicate-below",
-                "--owners", "--factor-interval", "--inverse-interval"})) {
+      for (const std::string& flag :
+           inputs.given({"--world", "--algorithm", "--factor-schedule", "--fusion",
+                         "--threshold-bytes", "--placement", "--balance-by", "--factor-reduce",
+                         "--exchange", "--replicate-below", "--owners", "--factor-interval",
+                         "--inverse-interval", "--interval", "--over-steps"})) {
         conflict(true, "--plan", flag);
       }
     }

@@ -12,6 +12,7 @@
 
 #include "spdkfac/base/error.h"
 #include "spdkfac/cli/flags.h"
+#include "spdkfac/cli/kfac_flags.h"
 #include "spdkfac/cli/on_ranks.h"
 #include "spdkfac/cli/output.h"
 #include "spdkfac/cli/train_output.h"
@@ -26,16 +27,17 @@ namespace {
 
 constexpr std::int64_t kMaxSteps = 1'000'000'000;
 constexpr std::int64_t kDefaultEpochs = 3;
-// Fresh factors are worth more than fresh inverses (docs/training.md).
-constexpr std::int64_t kDefaultInverseInterval = 5;
+constexpr double kKfacRate = 0.003;
+constexpr double kSgdRate = 0.05;
+constexpr double kAdamRate = 0.001;
 constexpr std::int64_t kMaxSyntheticExamples = 100'000'000;  // their order fits into memory
-constexpr std::int64_t kMaxPatchMegabytes = 1 << 20;
 
 const std::vector<std::string> kKfacFlags = {
-    "--damping",    "--damping-mode", "--running-average", "--identity-start",
-    "--convention", "--kl-clip",      "--factor-interval", "--inverse-interval",
-    "--precision",  "--patch-memory", "--max-dimension",   "--large-factors",
-    "--trace"};
+    "--preset",           "--graft",           "--damping",        "--lm-damping",
+    "--damping-mode",     "--running-average", "--identity-start", "--convention",
+    "--kl-clip",          "--interval",        "--refresh-change", "--factor-interval",
+    "--inverse-interval", "--precision",       "--patch-memory",   "--max-dimension",
+    "--large-factors",    "--others",          "--others-lr",      "--trace"};
 const std::vector<std::string> kSyntheticFlags = {"--synthetic-examples", "--input", "--classes"};
 
 [[noreturn]] void fail_conflict(const std::string& first, const std::string& second) {
@@ -49,12 +51,9 @@ struct TrainVerb {
   std::optional<double> learning_rate;
   std::string optimizer = "sgd";
   std::string schedule = "constant";
-  std::string damping_mode = "pi";
-  std::string precision = "tf32";
-  std::string convention = "kfc";
-  std::string large_factors = "diagonal";
-  std::optional<std::int64_t> inverse_interval;
-  std::int64_t patch_megabytes = 0;
+  std::optional<std::string> others;
+  std::optional<double> others_rate;
+  KfacFlags kfac;
   PlanFlags plan_flags;
   CLI::App* verb = nullptr;
 
@@ -99,7 +98,7 @@ void TrainVerb::add_flags() {
   group = "Training";
   option("--algorithm", options.algorithm,
          "kfac (default), sgd, auto or a name from 'spdkfac algorithms'", "NAME");
-  option("--optimizer", optimizer, "Optimizer, with or without K-FAC: sgd (default) or adam",
+  option("--optimizer", optimizer, "Optimizer, with or without K-FAC: sgd (default), adam, adamw",
          "NAME")
       ->check(one_of(train::optimizer_names()));
   option("--batch", batch, "Examples per step and rank (default: the model's)", "N")
@@ -110,11 +109,21 @@ void TrainVerb::add_flags() {
   option("--max-steps", options.max_steps, "Stop after so many steps", "N")
       ->check(count(1, kMaxSteps));
   option("--lr", learning_rate,
-         "Learning rate (default 0.003 for kfac, 0.05 for sgd, 0.001 for adam)", "RATE")
+         "Learning rate (default 0.003 for kfac, 0.05 for sgd, 0.001 for adam and adamw)", "RATE")
       ->check(number(1e-12, 1e6));
   option("--momentum", options.momentum, "Momentum of sgd (default 0.9)", "X")
       ->check(number(0, 0.99999));
-  option("--weight-decay", options.weight_decay, "Default 0", "X")->check(number(0, 1e3));
+  option("--weight-decay", options.weight_decay, "Decoupled with adamw (default 0)", "X")
+      ->check(number(0, 1e3));
+  option("--others", others,
+         "Optimizer of the parameters outside K-FAC's layers: sgd, adam, adamw (default: "
+         "--optimizer)",
+         "NAME")
+      ->check(one_of(train::optimizer_names()));
+  option("--others-lr", others_rate,
+         "Its learning rate (default 0.05 for sgd, 0.001 for adam and adamw)", "RATE")
+      ->check(number(1e-12, 1e6))
+      ->needs("--others");
   option("--schedule", schedule, "Learning-rate schedule: constant (default), cosine, step", "WORD")
       ->check(one_of(train::schedule_names()));
   option("--warmup-steps", options.warmup_steps, "Steps in which the learning rate rises from 0",
@@ -127,40 +136,7 @@ void TrainVerb::add_flags() {
   option("--threads", options.threads, "CPU threads (default: torch's)", "N")
       ->check(count(1, 4096));
 
-  group = "K-FAC";
-  option("--damping", options.kfac.damping, "Damping of the factors (default 0.01)", "X")
-      ->check(number(0, 1e6));
-  option("--damping-mode", damping_mode,
-         "How damping is divided between the factors: pi (default) or plain", "WORD")
-      ->check(one_of(damping_names()));
-  option("--running-average", options.kfac.running_average,
-         "Weight of the old average (default 0.95)", "X")
-      ->check(number(0, 1));
-  verb->add_flag("--identity-start", options.kfac.identity_start,
-                 "Start the running average from the identity")
-      ->group(group);
-  option("--convention", convention, "Scale of the factors: kfc (default), paper, kfac-pytorch",
-         "WORD")
-      ->check(one_of(convention_names()));
-  option("--kl-clip", options.kfac.kl_clip, "Limit of an update, 0 for none (default 0.001)", "X")
-      ->check(number(0, 1e6));
-  option("--factor-interval", options.kfac.factor_interval, "Steps between new factors (default 1)",
-         "N")
-      ->check(count(1, 1'000'000));
-  option("--inverse-interval", inverse_interval, "Steps between new inverses (default 5)", "N")
-      ->check(count(1, 1'000'000));
-  option("--precision", precision,
-         "Precision of K-FAC's products on a GPU: tf32 (default), fp32, bf16", "WORD")
-      ->check(one_of(precision_names()));
-  option("--max-dimension", options.kfac.max_dimension,
-         "Rows above which a factor is not kept whole (default 8192)", "N")
-      ->check(count(1, 1'000'000'000));
-  option("--large-factors", large_factors,
-         "What is kept of such a factor: diagonal (default) or blocks", "WORD")
-      ->check(one_of(large_factors_names()));
-  option("--patch-memory", patch_megabytes, "Memory for the patches of a convolution (default 256)",
-         "MB")
-      ->check(count(1, kMaxPatchMegabytes));
+  kfac.add_to(*verb, "K-FAC");
 
   group = "Ranks (under mpirun; each variant overrides one option of the algorithm)";
   option("--cluster", options.ranks.cluster, "Costs to plan for: a bundled cluster", "NAME");
@@ -211,7 +187,9 @@ void TrainVerb::add_flags() {
 
 void TrainVerb::check_flags() const {
   if (options.algorithm == "sgd") forbid(kKfacFlags, "--algorithm sgd");
-  if (optimizer == "adam") forbid({"--momentum"}, "--optimizer adam");
+  if (optimizer != "sgd" && others.value_or("") != "sgd") {
+    forbid({"--momentum"}, "--optimizer " + optimizer);
+  }
   if (options.data == "synthetic") {
     forbid({"--data-dir"}, "--data synthetic");
   } else {
@@ -247,19 +225,16 @@ train::TrainOptions TrainVerb::resolve() const {
   };
   choose(train::optimizer_names(), optimizer, result.optimizer);
   choose(train::schedule_names(), schedule, result.schedule);
-  const double sgd_rate = result.second_order() ? 0.003 : 0.05;
+  if (others) choose(train::optimizer_names(), *others, result.others.emplace());
+  result.kfac = kfac.options(result.optimizer != train::BaseOptimizer::kSgd);
+  // Grafted updates have the length of the optimizer's own.
+  const bool own_rate = result.second_order() && result.kfac.graft == Graft::kNone;
+  const auto default_rate = [](train::BaseOptimizer of, double sgd) {
+    return of == train::BaseOptimizer::kSgd ? sgd : kAdamRate;
+  };
   result.learning_rate =
-      learning_rate.value_or(result.optimizer == train::BaseOptimizer::kAdam ? 0.001 : sgd_rate);
-
-  choose(damping_names(), damping_mode, result.kfac.damping_mode);
-  choose(precision_names(), precision, result.kfac.precision);
-  choose(convention_names(), convention, result.kfac.convention);
-  choose(large_factors_names(), large_factors, result.kfac.large_factors);
-  // Inverses of unchanged factors would not change: at least as many steps, and a multiple.
-  const std::int64_t interval = result.kfac.factor_interval;
-  result.kfac.inverse_interval =
-      inverse_interval.value_or((kDefaultInverseInterval + interval - 1) / interval * interval);
-  if (patch_megabytes > 0) result.kfac.patch_memory = kMebibyte * patch_megabytes;
+      learning_rate.value_or(default_rate(result.optimizer, own_rate ? kKfacRate : kSgdRate));
+  if (others) result.others_rate = others_rate.value_or(default_rate(*result.others, kSgdRate));
   result.kfac.trace = !result.trace.empty();
   if (result.second_order()) validate(result.kfac);
   result.ranks.plan = plan_flags.options(result.algorithm);

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "spdkfac/plan/placement_planner.h"
+#include "spdkfac/plan/refresh_schedule.h"
 
 namespace spdkfac::plan {
 namespace {
@@ -25,7 +26,7 @@ class UnitBuilder {
         layers_(layers),
         costs_(costs),
         options_(options),
-        steps_per_inverse_(static_cast<double>(intervals.inverses)) {}
+        steps_per_inverse_(plan::refresh_counts(intervals).steps_per_inverse()) {}
 
   std::vector<Unit> units() const {
     std::vector<Unit> result;

@@ -64,6 +64,7 @@ Json to_json(const OptionsAndIntervals& both) {
   Json result = to_json(both.options);
   result["factor_interval"] = both.intervals.factors;
   result["inverse_interval"] = both.intervals.inverses;
+  if (both.intervals.growing_over > 0) result["growing_over"] = both.intervals.growing_over;
   return result;
 }
 
@@ -74,6 +75,9 @@ OptionsAndIntervals parse_options_and_intervals(const JsonValue& value,
   both.options = read_options(object, algorithm);
   both.intervals.factors = object.required("factor_interval").integer(1, kMaxInterval);
   both.intervals.inverses = object.required("inverse_interval").integer(1, kMaxInterval);
+  if (const auto growing = object.optional("growing_over")) {
+    both.intervals.growing_over = growing->integer(1, kMaxInterval);
+  }
   object.finish();
   check(both.options, object);
   if (!both.options.second_order() && both.intervals != RefreshIntervals{}) {

@@ -9,12 +9,21 @@
 
 namespace spdkfac {
 
+const std::vector<std::string>& refresh_names() {
+  static const std::vector<std::string> names = {"fixed", "auto", "adaptive"};
+  return names;
+}
+
 std::optional<std::string> conflict_in(const RefreshIntervals& intervals) {
   for (const auto& [name, interval] : {std::pair{"factor_interval", intervals.factors},
                                        std::pair{"inverse_interval", intervals.inverses}}) {
     if (interval < 1 || interval > kMaxInterval) {
       return fmt::format("{}={} is out of range; use 1 to {}", name, interval, kMaxInterval);
     }
+  }
+  if (intervals.growing_over < 0 || intervals.growing_over > kMaxInterval) {
+    return fmt::format("growing_over={} is out of range; use 0 to {}", intervals.growing_over,
+                       kMaxInterval);
   }
   if (intervals.inverses % intervals.factors != 0) {
     return fmt::format(

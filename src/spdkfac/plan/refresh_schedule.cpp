@@ -15,7 +15,9 @@ bool is_due(std::int64_t step, std::int64_t last, std::int64_t most) {
 }  // namespace
 
 RefreshSchedule::Due RefreshSchedule::at(std::int64_t step) {
-  if (!growing_) return {step % intervals_.factors == 0, step % intervals_.inverses == 0};
+  if (refresh_ == Refresh::kFixed) {
+    return {step % intervals_.factors == 0, step % intervals_.inverses == 0};
+  }
   if (step < step_) step_ = -1;
   while (step_ < step) advance();
   return due_;
@@ -27,6 +29,20 @@ void RefreshSchedule::advance() {
   due_.inverses = due_.factors && is_due(step_, inverses_, intervals_.inverses);
   if (due_.factors) factors_ = step_;
   if (due_.inverses) inverses_ = step_;
+}
+
+RefreshCounts refresh_counts(const RefreshIntervals& intervals) {
+  if (intervals.growing_over == 0) {
+    const std::int64_t refreshes = intervals.inverses / intervals.factors;
+    return {1, refreshes - 1, intervals.inverses - refreshes};
+  }
+  RefreshCounts counts;
+  RefreshSchedule schedule(intervals, Refresh::kGrowing);
+  for (std::int64_t step = 0; step < intervals.growing_over; ++step) {
+    const RefreshSchedule::Due due = schedule.at(step);
+    ++(due.inverses ? counts.full : due.factors ? counts.factors_only : counts.neither);
+  }
+  return counts;
 }
 
 }  // namespace spdkfac::plan

@@ -15,8 +15,8 @@ namespace spdkfac::plan {
 // Inverses are then renewed in steps that renew factors.
 class RefreshSchedule {
  public:
-  RefreshSchedule(const RefreshIntervals& intervals, bool growing)
-      : intervals_(intervals), growing_(growing) {}
+  RefreshSchedule(const RefreshIntervals& intervals, Refresh refresh)
+      : intervals_(intervals), refresh_(refresh) {}
 
   struct Due {
     bool factors = false;
@@ -29,7 +29,7 @@ class RefreshSchedule {
   void advance();
 
   RefreshIntervals intervals_;
-  bool growing_;
+  Refresh refresh_;
   // Of growing intervals: the step that was asked for last, what is due in it, and the refreshes
   // up to it.
   std::int64_t step_ = -1;
@@ -37,5 +37,18 @@ class RefreshSchedule {
   std::int64_t factors_ = 0;
   std::int64_t inverses_ = 0;
 };
+
+// How many steps do everything, make factors only, and make neither: in one cycle of fixed
+// intervals, or over the steps that growing ones are averaged over.
+struct RefreshCounts {
+  std::int64_t full = 0;
+  std::int64_t factors_only = 0;
+  std::int64_t neither = 0;
+  double steps_per_inverse() const {
+    return static_cast<double>(full + factors_only + neither) / static_cast<double>(full);
+  }
+  bool operator==(const RefreshCounts&) const = default;
+};
+RefreshCounts refresh_counts(const RefreshIntervals& intervals);
 
 }  // namespace spdkfac::plan

@@ -226,8 +226,11 @@ std::string heading(const Plan& plan, const ModelSpec& model, const CostModel& c
                         name_of(placement_names(), plan.options.placement),
                         name_of(step_names(), plan.step));
     if (plan.intervals.inverses > 1) {
-      what += fmt::format(", factors every {} and inverses every {} steps", plan.intervals.factors,
-                          plan.intervals.inverses);
+      const std::int64_t over = plan.intervals.growing_over;
+      what += fmt::format(", factors {}every {} and inverses {}every {} steps",
+                          over > 0 ? "at most " : "", plan.intervals.factors,
+                          over > 0 ? "at most " : "", plan.intervals.inverses);
+      if (over > 0) what += fmt::format(", growing over {} steps", over);
     }
   }
   text += wrap(what + ", digest " + plan.digest(), kPageWidth) + "\n";

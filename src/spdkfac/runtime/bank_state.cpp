@@ -28,11 +28,7 @@ bool flag_of(const KfacState& state, const std::string& name) {
 }
 
 void check_options(const KfacState& state, const KfacOptions& options) {
-  if (state.options != digest(options)) {
-    throw ConfigError(fmt::format(
-        "kfac state: made with other options (state: {}; here: {}); use the same options",
-        state.options, digest(options)));
-  }
+  options_of_digest(options, state.options);
   for (const auto& [name, field] : counter_fields()) {
     if (state.counters.*field < 0) fail(fmt::format("{} is {}", name, state.counters.*field));
   }
@@ -59,6 +55,10 @@ std::vector<BankState::Named> BankState::tensors_of(std::size_t layer) const {
   all.push_back({{Kind::kAveraged, {layer, FactorSide::kA}}, {name(layer, "averaged"), "I64", {}}});
   all.push_back({{Kind::kStale, {layer, FactorSide::kA}}, {name(layer, "stale"), "I64", {}}});
   const LayerState& state = bank_.state(layer);
+  if (state.new_diagonal(FactorSide::kA, at::kMeta).defined()) {
+    all.push_back(
+        {{Kind::kRefresh, {layer, FactorSide::kA}}, {name(layer, "refresh"), "F64", {3}}});
+  }
   for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) {
     // Shapes and types without memory.
     const auto add = [&](Kind kind, const std::vector<StatePart>& parts) {
@@ -67,7 +67,8 @@ std::vector<BankState::Named> BankState::tensors_of(std::size_t layer) const {
         all.push_back({{kind, {layer, side}, i}, packed_spec(full, parts[i])});
       }
     };
-    add(Kind::kAverage, parts_of(state.new_average(side, at::kMeta)));
+    add(Kind::kAverage,
+        parts_of(state.new_average(side, at::kMeta), state.new_diagonal(side, at::kMeta)));
     add(Kind::kInverse,
         parts_of(state.new_inverse(side, at::kMeta), state.new_moments(side, at::kMeta)));
   }
@@ -95,8 +96,10 @@ std::vector<StatePart> BankState::parts(const Item& item) const {
   const LayerState& layer = bank_.state(item.id.layer);
   const FactorSide side = item.id.side;
   if (item.kind == Item::Kind::kAverage) {
-    if (layer.ready() && layer.factor(side).average) return parts_of(*layer.factor(side).average);
-    return parts_of(layer.new_average(side, at::kCPU));
+    if (layer.ready() && layer.factor(side).average) {
+      return parts_of(*layer.factor(side).average, layer.factor(side).inverted);
+    }
+    return parts_of(layer.new_average(side, at::kCPU), layer.new_diagonal(side, at::kCPU));
   }
   if (layer.ready() && layer.factor(side).inverse) {
     return parts_of(*layer.factor(side).inverse, layer.factor(side).moments);
@@ -111,6 +114,10 @@ at::Tensor BankState::read(std::size_t tensor) {
   // Where factors travel each full step brings new ones: then inverses always are to be made.
   if (item.kind == Item::Kind::kStale) {
     return at::full({}, layer.stale || residence_.planned(item.id), at::kLong);
+  }
+  if (item.kind == Item::Kind::kRefresh) {
+    const auto [renewed, change, coming] = layer.refresh;
+    return at::tensor({renewed, change, coming}, at::kDouble);
   }
   const int root = keeper(item).value_or(0);
   const int rank = residence_.communicator().rank();
@@ -140,9 +147,8 @@ void BankState::check(const KfacState& state, const KfacOptions& options) const 
     for (const auto& [item, spec] : tensors_of(layer)) {
       expected.insert(spec.name);
       const auto found = state.tensors.find(spec.name);
-      const bool flag = item.kind == Item::Kind::kAveraged || item.kind == Item::Kind::kStale;
       if (found == state.tensors.end()) {
-        if (flag) fail(fmt::format("has no {}", spec.name));
+        if (is_common(item)) fail(fmt::format("has no {}", spec.name));
         continue;
       }
       const at::Tensor& tensor = found->second;
@@ -152,6 +158,7 @@ void BankState::check(const KfacState& state, const KfacOptions& options) const 
       if (const TensorSpec own = spec_of(spec.name, tensor); own != spec) {
         fail(fmt::format("{} is {}, but {} here", spec.name, spec_text(own), spec_text(spec)));
       }
+      const bool flag = item.kind == Item::Kind::kAveraged || item.kind == Item::Kind::kStale;
       if (flag && (tensor.item<std::int64_t>() & ~std::int64_t{1}) != 0) {
         fail(fmt::format("{} is {}, neither 0 nor 1", spec.name, tensor.item<std::int64_t>()));
       }
@@ -211,8 +218,14 @@ void BankState::load(const KfacState& state) {
     }
     own.make_ready();
     own.stale = flag_of(state, name(layer, "stale"));
+    if (const auto found = state.tensors.find(name(layer, "refresh"));
+        found != state.tensors.end()) {
+      const at::Tensor values = found->second.to(at::kCPU).contiguous();
+      const double* value = values.const_data_ptr<double>();
+      own.refresh = {value[0], value[1], value[2]};
+    }
     for (const auto& [item, spec] : tensors_of(layer)) {
-      if (item.kind == Item::Kind::kAveraged || item.kind == Item::Kind::kStale) continue;
+      if (is_common(item)) continue;
       if (kept_elsewhere(item)) continue;
       const FactorState& factor = own.factor(item.id.side);
       const bool average = item.kind == Item::Kind::kAverage;

@@ -22,7 +22,8 @@ class BankState {
   // Collective where a single rank keeps the tensor; see KfacStateStream.
   at::Tensor read(std::size_t tensor);
 
-  // A ConfigError says why the state is not one for this bank. Tensors may be missing.
+  // A ConfigError says why the state is not one for this bank, which was made with these options.
+  // Tensors may be missing.
   void check(const KfacState& state, const KfacOptions& options) const;
   // The state that check() has accepted, with what this rank must keep and its state lacks from a
   // rank whose state has it. What no rank has is a ConfigError on all of them. Collective.
@@ -33,7 +34,7 @@ class BankState {
  private:
   // Where a tensor belongs.
   struct Item {
-    enum class Kind { kAveraged, kStale, kAverage, kInverse };
+    enum class Kind { kAveraged, kStale, kRefresh, kAverage, kInverse };
     Kind kind;
     FactorId id;
     std::size_t part = 0;  // of the average or the inverse
@@ -45,6 +46,10 @@ class BankState {
   std::vector<Named> tensors_of(std::size_t layer) const;
   std::string name(std::size_t layer, const std::string& key) const;
   bool averaged(std::size_t layer) const;
+  // What every rank has, and every state must have.
+  static bool is_common(const Item& item) {
+    return item.kind != Item::Kind::kAverage && item.kind != Item::Kind::kInverse;
+  }
   bool kept_elsewhere(const Item& item) const;
   std::optional<int> keeper(const Item& item) const;
   // Of the average or inverse on this rank; made on the CPU if there is none.

@@ -128,8 +128,8 @@ Clipped clip_gradients(const std::vector<ClippedLayer>& layers, const ClipLimits
     const at::Tensor products = products_with_buffers(gradients, squares);
     along = at::where(squares > 0, products * inner.abs() / squares, at::zeros_like(inner)).sum();
   }
-  const at::Tensor scales = (limits.grafted ? at::ones_like(inner) : scaled.scales) *
-                            clip_scale(scaled.inner, along, limits);
+  const at::Tensor clip = clip_scale(scaled.inner, along, limits);
+  const at::Tensor scales = (limits.grafted ? at::ones_like(inner) : scaled.scales) * clip;
 
   const std::vector<at::Tensor> kept = gradients_of(others);
   at::Tensor bad = scaled.inner.isfinite().logical_not();
@@ -142,7 +142,8 @@ Clipped clip_gradients(const std::vector<ClippedLayer>& layers, const ClipLimits
   const std::vector<at::Tensor> of_layers = scales.unbind();
   for (const std::size_t layer : gradients.layer_of) of_tensors.push_back(of_layers[layer]);
   kfac::scale_or_clear(gradients.tensors, kept, at::stack(of_tensors), bad);
-  return {bad, scaled.raw};
+  const at::Tensor slopes = scales * inner.abs();
+  return {bad, scaled.raw, slopes, slopes * clip};
 }
 
 }  // namespace spdkfac::runtime

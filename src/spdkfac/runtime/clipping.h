@@ -35,6 +35,9 @@ struct ClipLimits {
 struct Clipped {
   at::Tensor bad;  // whether all gradients were set to zero, 0-d bool
   at::Tensor raw;  // which layers have no inverses and took a scaled gradient, bool [layers]
+  // Of each layer, with the gradient V that it has now: ⟨V, ∇W⟩, and Vᵀ(F+γ)V with K-FAC's F.
+  at::Tensor slopes;
+  at::Tensor curvatures;
 };
 
 // Scales the gradients of layers without inverses like their neighbours' (kfac::scales_of_layers)

@@ -9,6 +9,7 @@ std::vector<std::pair<const char*, std::int64_t KfacCounters::*>> counter_fields
   return {{"steps", &KfacCounters::steps},
           {"factor_updates", &KfacCounters::factor_updates},
           {"inverse_updates", &KfacCounters::inverse_updates},
+          {"inverses_skipped", &KfacCounters::inverses_skipped},
           {"nonfinite_factors", &KfacCounters::nonfinite_factors},
           {"inverse_retries", &KfacCounters::inverse_retries},
           {"inverses_kept", &KfacCounters::inverses_kept},

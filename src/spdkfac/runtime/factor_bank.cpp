@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include "spdkfac/kfac/drift.h"
 #include "spdkfac/kfac/precondition.h"
 #include "spdkfac/kfac/row_sample.h"
 #include "spdkfac/kfac/symmetric.h"
@@ -228,7 +229,37 @@ void FactorBank::invert(const std::vector<Inversion>& inversions) {
   if (!together.empty()) invert_together(together);
 }
 
-void FactorBank::invert_all(const std::vector<std::size_t>& layers) {
+void FactorBank::skip_inverse(FactorId id) {
+  const StepSpan span(recorder_, StepPart::kInverse, states_[id.layer].layer().weight.device(),
+                      "inverse skipped", name(id.layer));
+  incidents_.inverse_skipped();
+}
+
+void FactorBank::keep_inverted_diagonals(const StepWork& work) {
+  std::vector<at::Tensor> means;
+  std::vector<at::Tensor> diagonals;
+  for (std::size_t layer = 0; layer < states_.size(); ++layer) {
+    if (!states_[layer].ready() || !work.renews(layer)) continue;
+    for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) {
+      const FactorState& one = factor({layer, side});
+      if (!one.inverted.defined()) continue;
+      means.push_back(one.average->mean());
+      diagonals.push_back(one.inverted);
+    }
+  }
+  kfac::keep_diagonals(means, diagonals);
+}
+
+void FactorBank::invert_all(const std::vector<std::size_t>& all, const StepWork& work) {
+  std::vector<std::size_t> layers;
+  for (const std::size_t layer : all) {
+    if (work.renews(layer)) {
+      layers.push_back(layer);
+    } else {
+      for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) skip_inverse({layer, side});
+    }
+  }
+  if (layers.empty()) return;
   const std::vector<DampingPair> added = dampings(layers);
   std::vector<Inversion> inversions;
   for (std::size_t i = 0; i < layers.size(); ++i) {

@@ -12,6 +12,7 @@
 #include "spdkfac/runtime/kfac_counters.h"
 #include "spdkfac/runtime/layer_state.h"
 #include "spdkfac/runtime/step_recorder.h"
+#include "spdkfac/runtime/step_work.h"
 
 namespace spdkfac::runtime {
 
@@ -64,8 +65,12 @@ class FactorBank {
   };
   // Side by side where the device can, else in this order.
   void invert(const std::vector<Inversion>& inversions);
-  // Both factors of all these layers, side by side where the device can.
-  void invert_all(const std::vector<std::size_t>& layers);
+  // Both factors of those of these layers that the step renews, side by side where the device can.
+  void invert_all(const std::vector<std::size_t>& layers, const StepWork& work);
+  // Counts and shows that the inverse of a factor is not renewed.
+  void skip_inverse(FactorId id);
+  // With adaptive intervals: the layers that the step renews have their inverses from here on.
+  void keep_inverted_diagonals(const StepWork& work);
 
   // Replaces the gradients of a layer, or of several, and returns what clipping needs of each
   // (kfac::inner_product). Without inverses a layer keeps its gradients. With grafting their

@@ -27,6 +27,16 @@ class GraphSteps::Impl {
                       "train on one rank",
                       kfac.ranks()));
     }
+    if (kfac.options().interval == Refresh::kAdaptive) {
+      throw ConfigError(
+          "kfac: steps that run as CUDA graphs cannot have adaptive intervals, which the host "
+          "decides on; choose interval auto or fixed");
+    }
+    if (kfac.options().lm_damping) {
+      throw ConfigError(
+          "kfac: steps that run as CUDA graphs cannot have lm_damping, whose damping changes; "
+          "switch it off");
+    }
     forget();
   }
 

@@ -11,8 +11,7 @@ namespace spdkfac::runtime {
 
 Incidents::Incidents(const std::vector<TrackedLayer>& layers, const KfacOptions& options,
                      std::shared_ptr<spdlog::logger> logger, std::string place)
-    : damping_mode_(options.damping_mode),
-      damping_(options.damping),
+    : options_(options),
       logger_(std::move(logger)),
       place_(std::move(place)),
       not_captured_known_(layers.size(), false) {
@@ -146,8 +145,8 @@ std::string Incidents::text_of(IncidentKind kind, std::int64_t step,
     case IncidentKind::kInverseFailed:
       return fmt::format(
           "factors not positive definite with {} damping {} at step {}{} were damped more: {}",
-          damping_names()[static_cast<std::size_t>(damping_mode_)], damping_, step, place_,
-          subjects);
+          damping_names()[static_cast<std::size_t>(options_.damping_mode)], options_.damping, step,
+          place_, subjects);
     case IncidentKind::kInverseKept:
       return fmt::format(
           "averages with a NaN or an infinity keep their previous inverse at step "

@@ -35,6 +35,8 @@ class Incidents {
   // `failures` and `kept` have the elements of each factor's (kfac::Inverse).
   void inverted(const std::vector<Factor>& factors, const at::Tensor& failures,
                 const at::Tensor& kept);
+  // An inverse is not renewed, because its factor has not moved.
+  void inverse_skipped() { ++counters_.inverses_skipped; }
   // The layer has a gradient, but no call of it was seen.
   void not_captured(std::size_t layer);
   // `raw` has an element for each of these layers: its gradient was scaled, for lack of inverses.
@@ -59,8 +61,7 @@ class Incidents {
   std::string text_of(IncidentKind kind, std::int64_t step, const std::string& subjects) const;
 
   std::vector<std::string> names_;  // of the layers
-  const Damping damping_mode_;
-  const double damping_;
+  const KfacOptions& options_;
   std::shared_ptr<spdlog::logger> logger_;
   const std::string place_;
   KfacCounters counters_;

@@ -34,13 +34,15 @@ InverseStage::InverseStage(FactorBank& bank, MessageLauncher& launcher,
                            const LayerGradients& gradients, StepRecorder& recorder, int rank)
     : bank_(bank), launcher_(launcher), gradients_(gradients), recorder_(recorder), rank_(rank) {}
 
-void InverseStage::run(const PlannedStep& step, const std::vector<std::size_t>& layers,
-                       std::vector<at::Tensor>& inner) {
+void InverseStage::run(const PlannedStep& step, const StepWork& work,
+                       const std::vector<std::size_t>& layers, std::vector<at::Tensor>& inner) {
   const bool inverts = step.plan().step == StepKind::kFull;
   if (inverts) exchange_means(step);
-  if (inverts && step.broadcasts().empty()) return bank_.invert_all(layers);
-  invert_and_send(step, inner);
-  for (std::size_t i = 0; i < step.broadcasts().size(); ++i) take_in(step, i, inner);
+  if (inverts && step.broadcasts().empty()) return bank_.invert_all(layers, work);
+  invert_and_send(step, work, inner);
+  for (std::size_t i = 0; i < step.broadcasts().size(); ++i) {
+    if (!skips(step, work, i)) take_in(step, i, inner);
+  }
 }
 
 void InverseStage::exchange_means(const PlannedStep& step) {
@@ -91,7 +93,15 @@ InverseStage::Dampings InverseStage::dampings(const PlannedStep& step) const {
   return result;
 }
 
-void InverseStage::invert_and_send(const PlannedStep& step, std::vector<at::Tensor>& inner) {
+bool InverseStage::skips(const PlannedStep& step, const StepWork& work,
+                         std::size_t broadcast) const {
+  const ResultBroadcast& what = step.broadcasts()[broadcast];
+  return !what.gradients &&
+         !work.renews(step.order().factor_of(step.plan().placements[what.last]).layer);
+}
+
+void InverseStage::invert_and_send(const PlannedStep& step, const StepWork& work,
+                                   std::vector<at::Tensor>& inner) {
   const Plan& plan = step.plan();
   const bool inverts = plan.step == StepKind::kFull;
   Dampings added;
@@ -99,9 +109,10 @@ void InverseStage::invert_and_send(const PlannedStep& step, std::vector<at::Tens
   std::vector<FactorBank::Inversion> rest;  // that nobody waits for: a GPU does them at once
   const auto invert = [&](const FactorPlacement& factor) {
     if (!mine(factor)) return;
+    const FactorId id = step.order().factor_of(factor);
+    if (!work.renews(id.layer)) return bank_.skip_inverse(id);
     const auto& [a, g] = added.at(factor.layer);
-    const FactorBank::Inversion one{step.order().factor_of(factor),
-                                    factor.side == FactorSide::kA ? a : g};
+    const FactorBank::Inversion one{id, factor.side == FactorSide::kA ? a : g};
     if (one.damping.is_cuda() && !factor.owner) {
       rest.push_back(one);
     } else {
@@ -118,8 +129,10 @@ void InverseStage::invert_and_send(const PlannedStep& step, std::vector<at::Tens
   for (std::size_t i = 0; i < plan.placements.size(); ++i) {
     if (inverts && !inverses_first) invert(plan.placements[i]);
     if (next == step.broadcasts().size() || step.broadcasts()[next].last != i) continue;
-    if (step.broadcasts()[next].root == rank_) fill(step, next, inner);
-    launcher_.broadcast(next++);
+    if (const std::size_t broadcast = next++; !skips(step, work, broadcast)) {
+      if (step.broadcasts()[broadcast].root == rank_) fill(step, broadcast, inner);
+      launcher_.broadcast(broadcast);
+    }
   }
   launcher_.launch_broadcasts();
   bank_.invert(rest);

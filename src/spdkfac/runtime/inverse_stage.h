@@ -22,7 +22,7 @@ class InverseStage {
 
   // `layers`: those whose factors travel, in the plan's order. Where owners precondition, ⟨V, ∇W⟩
   // of their layers is written to `inner`, which has an element for each tracked layer.
-  void run(const PlannedStep& step, const std::vector<std::size_t>& layers,
+  void run(const PlannedStep& step, const StepWork& work, const std::vector<std::size_t>& layers,
            std::vector<at::Tensor>& inner);
 
  private:
@@ -33,7 +33,10 @@ class InverseStage {
   // For the factors that this rank inverts.
   Dampings dampings(const PlannedStep& step) const;
   // Inverts what this rank is to, and lets each broadcast leave when its last factor is done.
-  void invert_and_send(const PlannedStep& step, std::vector<at::Tensor>& inner);
+  void invert_and_send(const PlannedStep& step, const StepWork& work,
+                       std::vector<at::Tensor>& inner);
+  // Whether a broadcast brings an inverse that the step does not renew: all ranks leave it out.
+  bool skips(const PlannedStep& step, const StepWork& work, std::size_t broadcast) const;
   void fill(const PlannedStep& step, std::size_t broadcast, std::vector<at::Tensor>& inner);
   void take_in(const PlannedStep& step, std::size_t broadcast, std::vector<at::Tensor>& inner);
 

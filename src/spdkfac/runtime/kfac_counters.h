@@ -12,6 +12,7 @@ struct KfacCounters {
   std::int64_t steps = 0;
   std::int64_t factor_updates = 0;          // factors averaged in
   std::int64_t inverse_updates = 0;         // inverses refreshed
+  std::int64_t inverses_skipped = 0;        // left as they were: their factors had not moved
   std::int64_t nonfinite_factors = 0;       // factors with NaN or Inf, left out
   std::int64_t inverse_retries = 0;         // inversions that needed more damping
   std::int64_t inverses_kept = 0;           // refreshes that kept the previous inverse

@@ -2,6 +2,8 @@
 #include "spdkfac/runtime/kfac_options.h"
 
 #include <cmath>
+#include <sstream>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -9,6 +11,9 @@
 
 namespace spdkfac {
 namespace {
+
+// Between a digest and damping, kl_clip and both intervals as they are now.
+constexpr const char* kChanged = " changed_to=";
 
 template <class Value>
 void require(bool holds, const char* field, const Value& value, const char* range) {
@@ -41,6 +46,9 @@ void validate(const KfacOptions& options) {
     require(beta2 >= 0 && beta2 < 1, "graft_beta2", beta2, "a number from 0 to below 1");
     require(std::isfinite(epsilon) && epsilon > 0, "graft_epsilon", epsilon, "a number above 0");
   }
+  require(!options.lm_damping || (options.graft == Graft::kNone && options.damping > 0),
+          "lm_damping", options.lm_damping,
+          "it with graft=none and a damping above 0: grafted updates have no length to judge");
   if (options.learning_rate) {
     require(std::isfinite(*options.learning_rate) && *options.learning_rate >= 0, "learning_rate",
             *options.learning_rate, "a finite number of at least 0");
@@ -49,6 +57,8 @@ void validate(const KfacOptions& options) {
           "at least 1 step");
   require(options.inverse_interval >= 1, "inverse_interval", options.inverse_interval,
           "at least 1 step");
+  require(std::isfinite(options.refresh_change) && options.refresh_change >= 0, "refresh_change",
+          options.refresh_change, "a finite number of at least 0, such as 0.1");
   require(options.factor_rows >= 0, "factor_rows", options.factor_rows,
           "a number of rows above 0, or 0 for all");
   require(options.max_dimension >= 1, "max_dimension", options.max_dimension,
@@ -61,22 +71,58 @@ void validate(const KfacOptions& options) {
           "at least 1 MiB, in bytes");
 }
 
+KfacOptions with_changes(KfacOptions options, const KfacChanges& changes) {
+  options.damping = changes.damping.value_or(options.damping);
+  options.kl_clip = changes.kl_clip.value_or(options.kl_clip);
+  options.factor_interval = changes.factor_interval.value_or(options.factor_interval);
+  options.inverse_interval = changes.inverse_interval.value_or(options.inverse_interval);
+  return options;
+}
+
 std::string digest(const KfacOptions& options) {
   const auto name = [](const std::vector<std::string>& names, auto value) {
     return names[static_cast<std::size_t>(value)];
   };
   const auto [beta1, beta2, epsilon] = options.graft_adam;
   return fmt::format(
-      "damping={} damping_mode={} running_average={} identity_start={} convention={} "
+      "damping={} lm_damping={} damping_mode={} running_average={} identity_start={} convention={} "
       "loss_reduction={} kl_clip={} graft={} graft_beta1={} graft_beta2={} graft_epsilon={} "
-      "factor_interval={} inverse_interval={} growing_intervals={} factor_rows={} "
+      "interval={} factor_interval={} inverse_interval={} refresh_change={} factor_rows={} "
       "max_dimension={} large_factors={}",
-      options.damping, name(damping_names(), options.damping_mode), options.running_average,
-      options.identity_start, name(convention_names(), options.convention),
+      options.damping, options.lm_damping, name(damping_names(), options.damping_mode),
+      options.running_average, options.identity_start, name(convention_names(), options.convention),
       name(loss_reduction_names(), options.loss_reduction), options.kl_clip,
-      name(graft_names(), options.graft), beta1, beta2, epsilon, options.factor_interval,
-      options.inverse_interval, options.growing_intervals, options.factor_rows,
-      options.max_dimension, name(large_factors_names(), options.large_factors));
+      name(graft_names(), options.graft), beta1, beta2, epsilon,
+      name(refresh_names(), options.interval), options.factor_interval, options.inverse_interval,
+      options.refresh_change, options.factor_rows, options.max_dimension,
+      name(large_factors_names(), options.large_factors));
+}
+
+std::string digest_with_changes(const KfacOptions& first, const KfacOptions& now) {
+  const std::string text = digest(first);
+  if (text == digest(now)) return text;
+  return fmt::format("{}{}{} {} {} {}", text, kChanged, now.damping, now.kl_clip,
+                     now.factor_interval, now.inverse_interval);
+}
+
+KfacOptions options_of_digest(const KfacOptions& first, const std::string& text) {
+  const std::size_t end = text.find(kChanged);
+  if (text.substr(0, end) != digest(first)) {
+    throw ConfigError(fmt::format(
+        "kfac state: made with other options (state: {}; here: {}); use the same options", text,
+        digest(first)));
+  }
+  if (end == std::string::npos) return first;
+  std::istringstream values(text.substr(end + std::string_view(kChanged).size()));
+  KfacOptions now = first;
+  std::string rest;
+  if (!(values >> now.damping >> now.kl_clip >> now.factor_interval >> now.inverse_interval) ||
+      (values >> rest)) {
+    throw ConfigError(fmt::format(
+        "kfac state: its options cannot be read ({}); load a state of this model", text));
+  }
+  validate(now);
+  return now;
 }
 
 }  // namespace spdkfac

@@ -26,6 +26,8 @@ ExampleCounter tokens_as_examples();
 // What a Preconditioner does. The names are those of the flags of `spdkfac train`.
 struct KfacOptions {
   double damping = 0.01;  // γ
+  // Every 5 steps γ follows what the step did to the loss (Preconditioner::judge_damping).
+  bool lm_damping = false;
   Damping damping_mode = Damping::kPi;
   double running_average = 0.95;  // ρ
   bool identity_start = false;    // the running average starts from the identity
@@ -39,9 +41,11 @@ struct KfacOptions {
   AdamOptions graft_adam = {};
   // Of the optimizer, for kl_clip, when step() is not told it.
   std::optional<double> learning_rate = std::nullopt;
-  std::int64_t factor_interval = 1;   // steps between new factors
-  std::int64_t inverse_interval = 1;  // steps between new inverses
-  bool growing_intervals = false;     // up to these: often early, rarely later (RefreshSchedule)
+  Refresh interval = Refresh::kFixed;
+  std::int64_t factor_interval = 1;   // steps between new factors; unless fixed, the most
+  std::int64_t inverse_interval = 1;  // steps between new inverses; unless fixed, the most
+  // Of adaptive intervals: the relative change of a factor that renews its layer's inverses.
+  double refresh_change = 0.1;
   RefreshIntervals intervals() const { return {factor_interval, inverse_interval}; }
   // Factors of layers with more rows, examples times positions, come from a sample of so many of
   // them, but at least an eighth; 0: from all.
@@ -57,10 +61,24 @@ struct KfacOptions {
   bool trace = false;                      // record each step's Trace
 };
 
+// What may change while training; what is not set stays.
+struct KfacChanges {
+  std::optional<double> damping = std::nullopt;
+  std::optional<double> kl_clip = std::nullopt;
+  std::optional<std::int64_t> factor_interval = std::nullopt;
+  std::optional<std::int64_t> inverse_interval = std::nullopt;
+};
+KfacOptions with_changes(KfacOptions options, const KfacChanges& changes);
+
 // Throws a ConfigError that names the field, its value and its range.
 void validate(const KfacOptions& options);
 
 // One line of all fields that change what is computed; states with different digests do not mix.
 std::string digest(const KfacOptions& options);
+
+// For states: the digest of the options at the start, and what has changed since, if anything.
+std::string digest_with_changes(const KfacOptions& first, const KfacOptions& now);
+// The options that such a text was made of; a ConfigError if it did not start with these.
+KfacOptions options_of_digest(const KfacOptions& first, const std::string& text);
 
 }  // namespace spdkfac

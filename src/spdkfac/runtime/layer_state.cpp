@@ -59,13 +59,19 @@ void LayerState::make_ready() {
 void LayerState::keep(FactorSide side, bool average, bool inverse) {
   if (!ready()) make_ready();  // another rank has called it
   FactorState& state = factor(side);
-  if (!average) state.average.reset();
+  if (!average) {
+    state.average.reset();
+    state.inverted.reset();
+  }
   if (!inverse) {
     state.inverse.reset();
     state.moments.reset();
   }
   const at::Device device = state.sum.device();
-  if (average && !state.average) state.average = new_average(side, device);
+  if (average && !state.average) {
+    state.average = new_average(side, device);
+    state.inverted = new_diagonal(side, device);
+  }
   if (inverse && !state.inverse) {
     state.inverse = new_inverse(side, device);
     state.moments = new_moments(side, device);
@@ -141,6 +147,13 @@ kfac::RunningAverage LayerState::new_average(FactorSide side, at::Device device)
           factor_options(layer_.weight).device(device)};
 }
 
+// Undefined unless intervals adapt.
+at::Tensor LayerState::new_diagonal(FactorSide side, at::Device device) const {
+  if (options_->interval != Refresh::kAdaptive) return {};
+  const FactorShape of = shape(side);
+  return at::zeros({of.matrices(), of.dim()}, factor_options(layer_.weight).device(device));
+}
+
 kfac::Inverse LayerState::new_inverse(FactorSide side, at::Device device) const {
   return {shape(side), factor_options(layer_.weight).device(device)};
 }
@@ -155,9 +168,11 @@ std::optional<kfac::AdamMoments> LayerState::new_moments(FactorSide side, at::De
 void LayerState::forget() {
   clear();
   stale = false;
+  refresh = {};
   if (!ready()) return;
   for (FactorState* state : {&*a_, &*g_}) {
     state->average.reset();
+    state->inverted.reset();
     state->inverse.reset();
     state->moments.reset();
   }

@@ -31,11 +31,22 @@ struct FactorState {
   std::int64_t examples = 0;              // that the sum holds, of this batch
   std::vector<std::int64_t> passes = {};  // whose examples are counted
   std::optional<kfac::RunningAverage> average;
+  // With adaptive intervals, where the average is kept: its diagonal when its inverse was made.
+  at::Tensor inverted = {};
   std::optional<kfac::Inverse> inverse;
   // Of G, for updates of Adam's length: kept where the inverse is.
   std::optional<kfac::AdamMoments> moments = std::nullopt;
 
   void clear();
+};
+
+// Of adaptive intervals, the same on all ranks: the step that made the inverses (-1: none), how far
+// the factors have moved since then as far as it counts, and what was measured last and is to count
+// (-1: nothing).
+struct RefreshRecord {
+  double renewed = -1;
+  double change = 0;
+  double coming = -1;
 };
 
 // What K-FAC knows of one layer. Tensors are made at the first call of the layer, on its device.
@@ -83,12 +94,14 @@ class LayerState {
 
   // Whether the averages changed since the inverses were made.
   bool stale = false;
+  RefreshRecord refresh;
 
   FactorShape shape(FactorSide side) const {
     return factor_shape(layer_, side, options_->factor_limit());
   }
   // For states of a run, also of a layer that was not called yet.
   kfac::RunningAverage new_average(FactorSide side, at::Device device) const;
+  at::Tensor new_diagonal(FactorSide side, at::Device device) const;
   kfac::Inverse new_inverse(FactorSide side, at::Device device) const;
   std::optional<kfac::AdamMoments> new_moments(FactorSide side, at::Device device) const;
   // As if the layer had never been averaged.

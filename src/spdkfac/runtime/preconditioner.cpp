@@ -74,6 +74,14 @@ void Preconditioner::step() {
 
 void Preconditioner::synchronize() { impl_->synchronize(); }
 
+void Preconditioner::change(const KfacChanges& changes) { impl_->change(changes); }
+
+bool Preconditioner::judges_damping() const { return impl_->judges_damping(); }
+
+void Preconditioner::judge_damping(double loss_before, double loss_after) {
+  impl_->judge_damping(loss_before, loss_after);
+}
+
 void Preconditioner::set_loss_scale(std::function<at::Tensor()> scale) {
   impl_->set_loss_scale(std::move(scale));
 }

@@ -66,6 +66,16 @@ class Preconditioner {
   // step(), as clipping does. Plans that leave averages with their owners cannot: a ConfigError.
   void synchronize();
 
+  // Changes these options from here on. All ranks call it together, with the same values; intervals
+  // change between steps. States hold the values that have changed.
+  void change(const KfacChanges& changes);
+
+  // With lm_damping, after every fifth step(): update the parameters, compute the loss on the same
+  // batch again, discard() what that has captured, and tell both values, of this rank's part of the
+  // batch. All ranks do so. The update must leave the gradients alone.
+  bool judges_damping() const;
+  void judge_damping(double loss_before, double loss_after);
+
   // For losses that are multiplied by a factor, as in mixed precision: asked for that factor, a 0-d
   // tensor, in each backward pass; what comes to G is divided by it. Gradients of parameters are to
   // be divided by the caller before step().

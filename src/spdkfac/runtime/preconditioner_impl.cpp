@@ -11,7 +11,6 @@
 
 #include "spdkfac/base/check.h"
 #include "spdkfac/base/error.h"
-#include "spdkfac/runtime/clipping.h"
 #include "spdkfac/runtime/rank_agreement.h"
 
 namespace spdkfac {
@@ -24,17 +23,6 @@ std::vector<at::Tensor> trainable(std::vector<at::Tensor> parameters) {
 
 int ranks_of(const Distribution& distribution) {
   return distribution.communicator ? distribution.communicator->size() : 1;
-}
-
-KfacOptions validated(const KfacOptions& options, int world) {
-  validate(options);
-  if (world > 1 && options.inverse_interval % options.factor_interval != 0) {
-    throw ConfigError(
-        fmt::format("kfac: inverse_interval={} is not a multiple of factor_interval={}; on several "
-                    "ranks, new inverses come with new factors: choose a multiple",
-                    options.inverse_interval, options.factor_interval));
-  }
-  return options;
 }
 
 // One rank has nobody to average gradients with, and a plan that no times change.
@@ -120,16 +108,17 @@ Preconditioner::Impl::Impl(std::vector<TrackedLayer> tracked, std::vector<at::Te
                            std::shared_ptr<spdlog::logger> logger)
     : options(validated(given, ranks_of(distribution))),
       layers(trained_layers(std::move(tracked))),
+      first_options_(options),
       distribution_(agreed(completed(distribution), options, layers, parameters)),
       second_order_(second_order(distribution_.plans)),
       parameters_(trainable(std::move(parameters))),
       others_(other_parameters(parameters_, layers)),
-      schedule_(options.intervals(), options.growing_intervals),
       profile_(distribution_.profile_steps, second_order_),
       incidents_(layers, options, logger, place_of(*distribution_.communicator)),
       bank_(layers, options, incidents_, recorder_),
       executor_(*distribution_.communicator, bank_, incidents_, recorder_,
                 runtime::LayerGradients(runtime::parameters_by_layer(layers, parameters_))),
+      refreshes_(options, bank_, executor_.residence(), second_order_),
       calls_(layers.size()),
       came_(layers.size(), false),
       plans_(distribution_, options, device(), logger) {
@@ -208,13 +197,6 @@ void Preconditioner::Impl::hook_gradients(const std::vector<std::vector<Paramete
       });
 }
 
-runtime::StepWork Preconditioner::Impl::work() const {
-  const plan::RefreshSchedule::Due due = schedule_.at(steps_);
-  return {.factors = second_order_ && due.factors,
-          .inverses = !second_order_ || due.inverses,
-          .step = steps_};
-}
-
 // In the type of the factors: half precision could not hold the quotient.
 at::Tensor Preconditioner::Impl::unscaled(const at::Tensor& gradient) const {
   if (!loss_scale_ || !executor_.work().factors) return gradient;
@@ -233,6 +215,7 @@ void Preconditioner::Impl::synchronize() {
 
 void Preconditioner::Impl::step(double learning_rate, const Momentum& momentum) {
   if (learning_rate == 0 && !called_) return;
+  require_no_trial();
   const c10::NoGradGuard no_grad;
   recorder_.passes_end(device());
   if (!executor_.planned()) make_first_plan();
@@ -240,7 +223,7 @@ void Preconditioner::Impl::step(double learning_rate, const Momentum& momentum) 
   const int queued = variant();
   runtime::ReplayedSteps::Outcome outcome;
   for (std::size_t layer = 0; layer < bank_.size(); ++layer) {
-    outcome.averaged.push_back(work().factors && bank_.state(layer).captured());
+    outcome.averaged.push_back(executor_.work().factors && bank_.state(layer).captured());
   }
   const std::vector<at::Tensor> inner = executor_.run();
   executor_.end();
@@ -250,6 +233,7 @@ void Preconditioner::Impl::step(double learning_rate, const Momentum& momentum) 
   outcome.stale = stale();
   replays_.ran(queued, std::move(outcome));
   incidents_.end_step();
+  refreshes_.ran(steps_, executor_.work());
   incidents_.counters().steps = ++steps_;
   keep_events();
   if (profile_.ended(executor_.work().factors)) make_plan_again();
@@ -275,15 +259,17 @@ void Preconditioner::Impl::clip(const std::vector<at::Tensor>& inner, double lea
   const runtime::StepSpan span(recorder_, runtime::StepPart::kClip, device(), "clip");
   const std::vector<runtime::ClippedLayer> clipped = runtime::clipped_layers(layers, inner);
   if (clipped.empty()) return;
+  const std::vector<ParameterPart> unclipped = runtime::with_unclipped(layers, inner, others_);
   const runtime::Clipped result =
       runtime::clip_gradients(clipped,
                               {.kl_clip = options.kl_clip,
                                .learning_rate = learning_rate,
                                .momentum = momentum,
                                .grafted = options.graft != Graft::kNone},
-                              runtime::with_unclipped(layers, inner, others_));
+                              unclipped);
   incidents_.gradients(result.bad);
   incidents_.scaled(clipped, result.raw);
+  begin_trial(clipped, result, unclipped);
 }
 
 // --- everything else ---

@@ -8,14 +8,16 @@
 #include <optional>
 #include <vector>
 
-#include "spdkfac/plan/refresh_schedule.h"
 #include "spdkfac/runtime/capture.h"
+#include "spdkfac/runtime/clipping.h"
+#include "spdkfac/runtime/damping_trial.h"
 #include "spdkfac/runtime/factor_bank.h"
 #include "spdkfac/runtime/gradient_hooks.h"
 #include "spdkfac/runtime/incidents.h"
 #include "spdkfac/runtime/layer_profile.h"
 #include "spdkfac/runtime/preconditioner.h"
 #include "spdkfac/runtime/profile_schedule.h"
+#include "spdkfac/runtime/refreshes.h"
 #include "spdkfac/runtime/replayed_steps.h"
 #include "spdkfac/runtime/run_plans.h"
 #include "spdkfac/runtime/step_executor.h"
@@ -33,9 +35,12 @@ class Preconditioner::Impl {
 
   void step(double learning_rate, const Momentum& momentum);
   void synchronize();
+  void change(const KfacChanges& changes);
+  bool judges_damping() const { return trial_.has_value(); }
+  void judge_damping(double loss_before, double loss_after);
   void set_loss_scale(std::function<at::Tensor()> scale) { loss_scale_ = std::move(scale); }
   std::vector<std::size_t> unseen_layers() const;
-  bool wants_calls() const { return work().factors || !executor_.planned() || timing_; }
+  bool wants_calls() const { return executor_.work().factors || !executor_.planned() || timing_; }
   void discard();
   void gradients_zeroed();
   KfacStateStream state();
@@ -59,7 +64,7 @@ class Preconditioner::Impl {
   }
   const std::shared_ptr<const runtime::StepEvents>& last_events() const { return last_events_; }
 
-  const KfacOptions options;
+  KfacOptions options;  // as they are now; change() and judge_damping() write them
   const std::vector<TrackedLayer> layers;
 
  private:
@@ -67,7 +72,12 @@ class Preconditioner::Impl {
   class Sink;
 
   at::Device device() const { return layers.front().weight.device(); }
-  runtime::StepWork work() const;
+  static KfacOptions validated(const KfacOptions& options, int world);
+  void adopt(const KfacOptions& changed);
+  void begin_trial(const std::vector<runtime::ClippedLayer>& layers_of_step,
+                   const runtime::Clipped& clipped, const std::vector<ParameterPart>& others);
+  void require_no_trial() const;
+  runtime::StepWork work() const { return refreshes_.work(steps_); }
   std::vector<bool> stale() const;
   void begin_step();
   void make_first_plan();
@@ -86,12 +96,12 @@ class Preconditioner::Impl {
   void forget_passes();
   void hook_gradients(const std::vector<std::vector<ParameterPart>>& by_layer);
 
+  const KfacOptions first_options_;
   const Distribution distribution_;
   const bool second_order_;
   const std::vector<at::Tensor> parameters_;  // those that are trained
   const std::vector<at::Tensor> others_;      // of them, those outside the layers
   std::function<at::Tensor()> loss_scale_;    // null: 1
-  mutable plan::RefreshSchedule schedule_;    // remembers where it has been asked last
   std::int64_t steps_ = 0;
   bool called_ = false;  // a layer, since the last step
   runtime::ReplayedSteps replays_;
@@ -101,7 +111,9 @@ class Preconditioner::Impl {
   runtime::StepRecorder recorder_;
   runtime::FactorBank bank_;
   runtime::StepExecutor executor_;
-  runtime::CallLog calls_;  // of the first step
+  runtime::Refreshes refreshes_;
+  std::optional<runtime::DampingTrial> trial_;  // of the last step, until it is judged
+  runtime::CallLog calls_;                      // of the first step
   // Whether a gradient came to each layer in this step, and whether the caller has set them all to
   // zero since then.
   std::vector<bool> came_;

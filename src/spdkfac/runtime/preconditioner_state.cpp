@@ -13,8 +13,9 @@ namespace spdkfac {
 
 KfacStateStream Preconditioner::Impl::state() {
   incidents_.finish();
+  refreshes_.settle();
   const auto state = std::make_shared<runtime::BankState>(bank_, executor_.residence());
-  return {digest(options), incidents_.counters(), state->specs(),
+  return {digest_with_changes(first_options_, options), incidents_.counters(), state->specs(),
           [state](std::size_t tensor) { return state->read(tensor); }};
 }
 
@@ -23,7 +24,7 @@ void Preconditioner::Impl::load(const KfacState& state) {
   runtime::BankState loaded(bank_, executor_.residence());
   std::exception_ptr failure;
   try {
-    loaded.check(state, options);
+    loaded.check(state, first_options_);
   } catch (...) {
     failure = std::current_exception();
   }
@@ -32,6 +33,9 @@ void Preconditioner::Impl::load(const KfacState& state) {
   const KfacState whole = loaded.completed(state);
   if (called_) discard();  // a batch under way belongs to what was before
   incidents_.finish();
+  refreshes_.forget();
+  trial_.reset();
+  adopt(options_of_digest(first_options_, state.options));
   loaded.load(whole);
   incidents_.counters() = state.counters;
   steps_ = state.counters.steps;

@@ -15,11 +15,8 @@ KfacOptions grafted(double damping) {
   KfacOptions options;
   options.damping_mode = Damping::kRelative;
   options.damping = damping;
-  options.kl_clip = 0;
-  options.graft = Graft::kAdam;
-  options.factor_interval = 10;
-  options.inverse_interval = 100;
-  options.growing_intervals = true;
+  set_graft(options, Graft::kAdam);
+  set_interval(options, Refresh::kGrowing);
   return options;
 }
 
@@ -43,6 +40,23 @@ KfacOptions kfac_preset(const std::string& name) {
   }
   throw ConfigError(
       fmt::format("kfac: preset={}; pass one of {}", name, fmt::join(preset_names(), ", ")));
+}
+
+void set_graft(KfacOptions& options, Graft graft) {
+  if (graft != Graft::kNone) {
+    options.kl_clip = 0;
+  } else if (options.graft != Graft::kNone) {
+    options.kl_clip = KfacOptions().kl_clip;
+  }
+  options.graft = graft;
+}
+
+void set_interval(KfacOptions& options, Refresh refresh) {
+  options.interval = refresh;
+  const RefreshIntervals intervals =
+      refresh == Refresh::kFixed ? RefreshIntervals{} : kMostOfGrowing;
+  options.factor_interval = intervals.factors;
+  options.inverse_interval = intervals.inverses;
 }
 
 }  // namespace spdkfac

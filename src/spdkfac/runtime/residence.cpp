@@ -39,7 +39,7 @@ void Residence::share_average(FactorId id, int root) {
   LayerState& layer = bank_.state(id.layer);
   FactorState& state = layer.factor(id.side);
   layer.keep(id.side, true, state.inverse.has_value());
-  share(parts_of(*state.average), root, "running average " + layer.layer().name);
+  share(parts_of(*state.average, state.inverted), root, "running average " + layer.layer().name);
 }
 
 void Residence::share_inverse(FactorId id, int root) {

@@ -22,11 +22,12 @@ namespace {
 std::vector<StepKind> kinds_of(const KfacOptions& options, bool second_order) {
   std::vector<StepKind> kinds = {StepKind::kFull};
   if (!second_order) return kinds;
-  if (options.growing_intervals ? options.inverse_interval > 1
-                                : options.factor_interval % options.inverse_interval != 0) {
+  const bool fixed = options.interval == Refresh::kFixed;
+  if (fixed ? options.factor_interval % options.inverse_interval != 0
+            : options.inverse_interval > 1) {
     kinds.push_back(StepKind::kFactors);
   }
-  if (options.factor_interval > 1 && (options.growing_intervals || options.inverse_interval > 1)) {
+  if (options.factor_interval > 1 && (!fixed || options.inverse_interval > 1)) {
     kinds.push_back(StepKind::kGradients);
   }
   return kinds;
@@ -235,6 +236,21 @@ void RunPlans::make_again(const std::vector<LayerTimes>& times) {
     model_.layers[layer].times = times[layer];
   }
   make();
+}
+
+void RunPlans::set_intervals(const KfacOptions& options) {
+  // The kind of the step under way stays.
+  for (const StepKind kind : kinds_of(options, second_order_)) {
+    if (std::find(kinds_.begin(), kinds_.end(), kind) == kinds_.end()) kinds_.push_back(kind);
+  }
+  intervals_ = options.intervals();
+}
+
+void RunPlans::make_for_intervals(const std::vector<TrackedLayer>& layers, const CallLog& calls,
+                                  const std::vector<at::Tensor>& parameters) {
+  if (distribution_.communicator->size() > 1) return make();
+  plans_.clear();
+  make_first(layers, calls, parameters);
 }
 
 void RunPlans::make() {

@@ -37,6 +37,11 @@ class RunPlans {
   CallLog make_first(const std::vector<TrackedLayer>& layers, const CallLog& calls,
                      const std::vector<at::Tensor>& parameters);
   void make_again(const std::vector<LayerTimes>& times);
+  // The intervals have changed. Plans that were made before, for these layers and calls, are made
+  // again.
+  void set_intervals(const KfacOptions& options);
+  void make_for_intervals(const std::vector<TrackedLayer>& layers, const CallLog& calls,
+                          const std::vector<at::Tensor>& parameters);
 
   // What ranks send, without gradients that someone else averages.
   std::map<StepKind, Plan> followed() const;

@@ -34,8 +34,11 @@ std::int64_t packed_bytes(const StatePart& part) {
 
 }  // namespace
 
-std::vector<StatePart> parts_of(const kfac::RunningAverage& average) {
-  return {{"average", average.mean(), /*symmetric=*/true}, {"weight", average.weight()}};
+std::vector<StatePart> parts_of(const kfac::RunningAverage& average, const at::Tensor& inverted) {
+  std::vector<StatePart> parts = {{"average", average.mean(), /*symmetric=*/true},
+                                  {"weight", average.weight()}};
+  if (inverted.defined()) parts.push_back({"inverted_diagonal", inverted});
+  return parts;
 }
 
 std::vector<StatePart> parts_of(const kfac::Inverse& inverse,

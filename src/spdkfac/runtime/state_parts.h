@@ -20,7 +20,8 @@ struct StatePart {
   at::Tensor tensor;  // that of the factor itself, not a copy
   bool symmetric = false;
 };
-std::vector<StatePart> parts_of(const kfac::RunningAverage& average);
+// `inverted`: FactorState::inverted, maybe undefined.
+std::vector<StatePart> parts_of(const kfac::RunningAverage& average, const at::Tensor& inverted);
 // What whoever preconditions a layer keeps of a factor.
 std::vector<StatePart> parts_of(const kfac::Inverse& inverse,
                                 const std::optional<kfac::AdamMoments>& moments);

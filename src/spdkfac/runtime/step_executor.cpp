@@ -64,11 +64,11 @@ void StepExecutor::adopt(const std::map<StepKind, Plan>& plans, const ModelSpec&
 }
 
 void StepExecutor::begin(StepWork work, bool defer) {
-  work_ = work;
+  work_ = std::move(work);
   synchronized_ = false;
   received_ = 0;
-  bank_.begin_step(work.step);
-  if (planned()) step_ = &steps_.at(work.kind());
+  bank_.begin_step(work_.step);
+  if (planned()) step_ = &steps_.at(work_.kind());
   launcher_.begin(step_, defer);
 }
 
@@ -225,8 +225,11 @@ std::vector<at::Tensor> StepExecutor::run() {
   }
   if (work_.factors) average_own_factors();
   std::vector<at::Tensor> inner(bank_.size());
-  if (!travelling_.empty()) inverse_stage_.run(*step_, travelling_, inner);
-  if (work_.inverses) invert_own_layers();
+  if (!travelling_.empty()) inverse_stage_.run(*step_, work_, travelling_, inner);
+  if (work_.inverses) {
+    invert_own_layers();
+    bank_.keep_inverted_diagonals(work_);
+  }
   inner = precondition(std::move(inner));
   launcher_.record();
   return inner;
@@ -261,7 +264,7 @@ void StepExecutor::invert_own_layers() {
   std::vector<std::size_t> stale;
   std::copy_if(own_.begin(), own_.end(), std::back_inserter(stale),
                [&](std::size_t layer) { return bank_.state(layer).stale; });
-  bank_.invert_all(stale);
+  bank_.invert_all(stale, work_);
 }
 
 // What no broadcast has brought. `inner` is that of each layer that has been preconditioned.

@@ -14,20 +14,9 @@
 #include "spdkfac/runtime/layer_gradients.h"
 #include "spdkfac/runtime/message_launcher.h"
 #include "spdkfac/runtime/residence.h"
+#include "spdkfac/runtime/step_work.h"
 
 namespace spdkfac::runtime {
-
-// What is due in a step.
-struct StepWork {
-  bool factors = false;
-  bool inverses = false;
-  std::int64_t step = 0;
-
-  StepKind kind() const {
-    if (inverses) return StepKind::kFull;
-    return factors ? StepKind::kFactors : StepKind::kGradients;
-  }
-};
 
 // Follows a plan through the steps of one rank, of any number of ranks. Data flows downwards: calls
 // and gradients come in here, become factors in the bank, and leave through the launcher; what

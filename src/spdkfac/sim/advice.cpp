@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "spdkfac/base/check.h"
+#include "spdkfac/plan/refresh_schedule.h"
 #include "spdkfac/sim/auto_planner.h"
 
 namespace spdkfac::sim {
@@ -80,12 +81,13 @@ std::vector<Idea> hardware(const Scenario& base) {
 std::string every(std::int64_t steps) { return fmt::format("every {} steps", steps); }
 
 std::vector<Idea> intervals(const Scenario& base) {
-  const auto [factor, inverse] = base.intervals;
+  const auto [factor, inverse, growing_over] = base.intervals;
   std::vector<Idea> ideas;
+  const std::int64_t over = growing_over;
   const auto add = [&](const char* id, std::string what, std::string training,
                        std::int64_t new_factor, std::int64_t new_inverse) {
     Scenario changed = base;
-    changed.intervals = {new_factor, new_inverse};
+    changed.intervals = {new_factor, new_inverse, over};
     ideas.push_back({id, std::move(what), Needs::kOption, std::move(training), std::move(changed),
                      base.model.batch, false});
   };
@@ -206,7 +208,7 @@ class Adviser {
     const Seconds share = advice_.all_inverses / base_.world;
     advice_.limits.push_back(
         {kLargestInverse, "the largest inverse",
-         advice_.largest_inverse / static_cast<double>(base_.intervals.inverses),
+         advice_.largest_inverse / plan::refresh_counts(base_.intervals).steps_per_inverse(),
          iteration_with(with_inverses_at_most(base_, share))});
     std::stable_sort(advice_.limits.begin(), advice_.limits.end(),
                      [](const Limit& a, const Limit& b) { return a.without < b.without; });

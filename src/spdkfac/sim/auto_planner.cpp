@@ -7,6 +7,7 @@
 
 #include "spdkfac/base/check.h"
 #include "spdkfac/plan/planner.h"
+#include "spdkfac/plan/refresh_schedule.h"
 #include "spdkfac/sim/simulator.h"
 
 namespace spdkfac {
@@ -123,12 +124,10 @@ class Search {
 std::vector<StepShare> refresh_cycle(const PlanOptions& options,
                                      const RefreshIntervals& intervals) {
   if (!options.second_order()) return {{StepKind::kFull, 1}};
-  const std::int64_t refreshes = intervals.inverses / intervals.factors;
-  std::vector<StepShare> cycle = {{StepKind::kFull, 1}};
-  if (refreshes > 1) cycle.push_back({StepKind::kFactors, refreshes - 1});
-  if (intervals.inverses > refreshes) {
-    cycle.push_back({StepKind::kGradients, intervals.inverses - refreshes});
-  }
+  const plan::RefreshCounts counts = plan::refresh_counts(intervals);
+  std::vector<StepShare> cycle = {{StepKind::kFull, counts.full}};
+  if (counts.factors_only > 0) cycle.push_back({StepKind::kFactors, counts.factors_only});
+  if (counts.neither > 0) cycle.push_back({StepKind::kGradients, counts.neither});
   return cycle;
 }
 

@@ -13,7 +13,8 @@
 
 namespace spdkfac {
 
-// How often each kind of step comes in one refresh cycle.
+// How often each kind of step comes in one refresh cycle, or in the steps that growing intervals
+// are averaged over.
 struct StepShare {
   StepKind step = StepKind::kFull;
   std::int64_t count = 1;

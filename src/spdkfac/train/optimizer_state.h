@@ -13,18 +13,24 @@ namespace spdkfac::train {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-// What SGD or Adam remembers of each parameter, as `PARAMETER.KEY`; nothing before its first step.
-NamedTensors optimizer_tensors(const torch::optim::Optimizer& optimizer,
-                               const NamedTensors& parameters);
+using Optimizers = std::vector<torch::optim::Optimizer*>;  // each with parameters of its own
 
-// The same as what an optimizer of this kind holds, on the devices of the parameters. A parameter
-// has all of its tensors or none; what is missing, unknown or of another shape is a ConfigError.
-using OptimizerStates =
-    std::vector<std::pair<void*, std::unique_ptr<torch::optim::OptimizerParamState>>>;
+// What SGD, Adam or AdamW remember of each parameter, as `PARAMETER.KEY`; nothing before the first
+// step.
+NamedTensors optimizer_tensors(const Optimizers& optimizers, const NamedTensors& parameters);
+
+// The same as what these optimizers hold, on the devices of the parameters. A parameter has all of
+// its tensors or none; what is missing, unknown or of another shape is a ConfigError.
+struct LoadedState {
+  torch::optim::Optimizer* optimizer;
+  void* parameter;
+  std::unique_ptr<torch::optim::OptimizerParamState> state;
+};
+using OptimizerStates = std::vector<LoadedState>;
 OptimizerStates optimizer_states(const std::map<std::string, at::Tensor>& tensors,
                                  const std::string& where, const NamedTensors& parameters,
-                                 const torch::optim::Optimizer& optimizer);
-// Replaces what the optimizer holds.
-void put_states(OptimizerStates states, torch::optim::Optimizer& optimizer);
+                                 const Optimizers& optimizers);
+// Replaces what the optimizers hold.
+void put_states(OptimizerStates states, const Optimizers& optimizers);
 
 }  // namespace spdkfac::train

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,8 +15,8 @@
 namespace spdkfac::train {
 
 // What updates the parameters, under K-FAC or alone.
-enum class BaseOptimizer { kSgd, kAdam };
-const std::vector<std::string>& optimizer_names();  // sgd, adam
+enum class BaseOptimizer { kSgd, kAdam, kAdamW };
+const std::vector<std::string>& optimizer_names();  // sgd, adam, adamw
 
 // How several ranks work together; alone nothing of it matters.
 struct RankOptions {
@@ -44,6 +45,9 @@ struct TrainOptions {
 
   std::string algorithm = "kfac";
   BaseOptimizer optimizer = BaseOptimizer::kSgd;
+  // For the parameters outside K-FAC's layers; none: `optimizer`.
+  std::optional<BaseOptimizer> others = std::nullopt;
+  double others_rate = 0;
   KfacOptions kfac;
   std::int64_t batch = 0;
   std::int64_t epochs = 0;     // 0: as many as max_steps needs
@@ -71,6 +75,9 @@ struct TrainOptions {
 
   bool second_order() const { return algorithm != "sgd"; }
 };
+
+// Whether an optimizer of the run is SGD.
+bool uses_momentum(const TrainOptions& options);
 
 // What a run's numbers depend on, as flags and their values: a checkpoint is continued with the
 // same. `total_steps` is part of it where the schedule depends on it.

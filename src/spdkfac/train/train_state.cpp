@@ -51,7 +51,7 @@ std::vector<Entry> entries_of(Training& training, const KfacStateStream* kfac) {
     }
   };
   add("model.", model_tensors(training));
-  add("optimizer.", optimizer_tensors(*training.optimizer, model_parameters(training)));
+  add("optimizer.", optimizer_tensors(training.optimizers(), model_parameters(training)));
   for (std::size_t i = 0; kfac != nullptr && i < kfac->tensors().size(); ++i) {
     entries.push_back({kfac->tensors()[i], {}, i});
     entries.back().spec.name = "kfac." + entries.back().spec.name;

@@ -226,7 +226,7 @@ CheckedState checked_state(const TensorHeader& header, const TensorMap& tensors,
     throw ConfigError(fmt::format("{}: is of a run with K-FAC; use the same --algorithm", where));
   }
   state.optimizer =
-      optimizer_states(optimizer, where, model_parameters(training), *training.optimizer);
+      optimizer_states(optimizer, where, model_parameters(training), training.optimizers());
   if (training.second_order) state.kfac = kfac_state(header, std::move(kfac), where);
   return state;
 }
@@ -245,7 +245,7 @@ TrainPosition load_state(const TensorHeader& header, const TensorFileReader* rea
   }
   training.ranks->require_all(where, failure);
   if (state.kfac) training.kfac->load(*state.kfac);  // changes nothing if it throws
-  put_states(std::move(state.optimizer), *training.optimizer);
+  put_states(std::move(state.optimizer), training.optimizers());
   const torch::NoGradGuard no_grad;
   for (auto [name, tensor] : model_tensors(training)) tensor.copy_(state.model.at(name));
   for (const auto& [device, saved] : state.generators) {

@@ -8,6 +8,8 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -40,6 +42,33 @@ void check_trace(const std::string& path) {
                                 std::strerror(errno)));
 }
 
+// Where the random numbers of a device stand.
+class RandomNumbers {
+ public:
+  explicit RandomNumbers(at::Device device)
+      : generator_(at::globalContext().defaultGenerator(device)), state_(generator_.get_state()) {}
+  void restore() const { at::Generator(generator_).set_state(state_); }
+
+ private:
+  at::Generator generator_;
+  at::Tensor state_;
+};
+
+// A value that is computed once more from the same random numbers, without gradients. Batch
+// statistics and random numbers are then as they were.
+double value_again(const Training& training, const RandomNumbers& first,
+                   const std::function<at::Tensor()>& compute) {
+  const torch::NoGradGuard no_grad;
+  const RandomNumbers now(training.device);
+  std::vector<at::Tensor> buffers;
+  for (const at::Tensor& buffer : training.model->buffers()) buffers.push_back(buffer.clone());
+  first.restore();
+  const double value = compute().item<double>();
+  now.restore();
+  for (std::size_t i = 0; i < buffers.size(); ++i) training.model->buffers()[i].copy_(buffers[i]);
+  return value;
+}
+
 // For ranks that another one speaks for.
 class SilentListener : public TrainListener {
  public:
@@ -58,6 +87,9 @@ class Trainer {
  private:
   void begin();
   void train_step(const data::Batch& batch);
+  at::Tensor loss_of(const data::Batch& batch) {
+    return at::cross_entropy_loss(training_.model->forward(batch.images), batch.labels);
+  }
   void after_step();
   // Brings time and loss since the last call into the position. On CUDA this waits for the device.
   void settle();
@@ -166,13 +198,17 @@ void Trainer::begin() {
 
 void Trainer::train_step(const data::Batch& batch) {
   const double rate = learning_rate_at(rate_, position_.step);
-  training_.optimizer->zero_grad();
-  const at::Tensor loss =
-      at::cross_entropy_loss(training_.model->forward(batch.images), batch.labels);
+  training_.model->zero_grad();
+  std::optional<RandomNumbers> random;
+  if (options_.kfac.lm_damping) random.emplace(training_.device);
+  const at::Tensor loss = loss_of(batch);
   loss.backward();
   if (training_.kfac) training_.kfac->step(rate, momentum_of(*training_.optimizer));
-  for (auto& group : training_.optimizer->param_groups()) group.options().set_lr(rate);
-  training_.optimizer->step();
+  training_.update(rate);
+  if (training_.kfac && training_.kfac->judges_damping()) {
+    const double after = value_again(training_, *random, [&] { return loss_of(batch); });
+    training_.kfac->judge_damping(loss.item<double>(), after);
+  }
   loss_.add_(loss.detach(), batch.size());
   ++position_.step;
   ++position_.epoch_steps;

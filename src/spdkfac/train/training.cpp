@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/train/training.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -12,6 +14,7 @@
 #include "spdkfac/data/shuffle.h"
 #include "spdkfac/data/synthetic.h"
 #include "spdkfac/plan/plan_options_file.h"
+#include "spdkfac/runtime/update.h"
 #include "spdkfac/train/device.h"
 #include "spdkfac/train/sha256.h"
 #include "spdkfac/train/train_planner.h"
@@ -66,19 +69,61 @@ void check_input(models::Model& model, const std::string& name, const data::Data
 }
 
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const TrainOptions& options,
+                                                        BaseOptimizer kind, double rate,
                                                         std::vector<at::Tensor> parameters) {
-  if (options.optimizer == BaseOptimizer::kAdam) {
+  if (kind == BaseOptimizer::kAdam) {
     return std::make_unique<torch::optim::Adam>(
-        std::move(parameters),
-        torch::optim::AdamOptions(options.learning_rate).weight_decay(options.weight_decay));
+        std::move(parameters), torch::optim::AdamOptions(rate).weight_decay(options.weight_decay));
   }
-  return std::make_unique<torch::optim::SGD>(std::move(parameters),
-                                             torch::optim::SGDOptions(options.learning_rate)
-                                                 .momentum(options.momentum)
-                                                 .weight_decay(options.weight_decay));
+  if (kind == BaseOptimizer::kAdamW) {
+    return std::make_unique<torch::optim::AdamW>(
+        std::move(parameters), torch::optim::AdamWOptions(rate).weight_decay(options.weight_decay));
+  }
+  return std::make_unique<torch::optim::SGD>(
+      std::move(parameters),
+      torch::optim::SGDOptions(rate).momentum(options.momentum).weight_decay(options.weight_decay));
+}
+
+// One for all parameters, or one for K-FAC's layers and one for the rest, if there is any.
+void make_optimizers(const TrainOptions& options, Training& training) {
+  std::vector<at::Tensor> covered = training.model->parameters();
+  std::vector<at::Tensor> rest;
+  if (options.others) {
+    rest = other_parameters(covered, training.kfac->layers());
+    std::erase_if(covered, [&](const at::Tensor& parameter) {
+      return std::any_of(rest.begin(), rest.end(),
+                         [&](const at::Tensor& one) { return one.is_same(parameter); });
+    });
+  }
+  training.optimizer = make_optimizer(options, options.optimizer, options.learning_rate, covered);
+  if (rest.empty()) return;
+  training.others = make_optimizer(options, *options.others, options.others_rate, rest);
+  training.others_share = options.others_rate / options.learning_rate;
+}
+
+void set_rate(torch::optim::Optimizer& optimizer, double rate) {
+  for (auto& group : optimizer.param_groups()) group.options().set_lr(rate);
 }
 
 }  // namespace
+
+std::vector<torch::optim::Optimizer*> Training::optimizers() const {
+  std::vector<torch::optim::Optimizer*> all = {optimizer.get()};
+  if (others) all.push_back(others.get());
+  return all;
+}
+
+void Training::update(double learning_rate) {
+  set_rate(*optimizer, learning_rate);
+  if (kfac) {
+    update_parameters(*optimizer, *kfac);
+  } else {
+    optimizer->step();
+  }
+  if (!others) return;
+  set_rate(*others, learning_rate * others_share);
+  others->step();
+}
 
 std::int64_t Training::parameters() const {
   std::int64_t count = 0;
@@ -135,13 +180,13 @@ Training make_training(const TrainOptions& options, std::unique_ptr<Ranks> given
   check_input(*training.model, options.model, training.train, training.device);
   training.train = training.train.to(training.device);
   training.test = training.test.to(training.device);
-  training.optimizer = make_optimizer(options, training.model->parameters());
   if (!ranks.alone()) ranks.require_same("the first parameters", training.digest());
   if (options.second_order() || !ranks.alone()) {
     training.kfac = std::make_unique<Preconditioner>(
         *training.model, options.kfac, make_distribution(options, ranks, training.device, say),
         make_logger({.level = "warning"}));
   }
+  make_optimizers(options, training);
   // Random numbers of training itself, such as dropout's, differ from rank to rank.
   if (ranks.rank() > 0) {
     torch::manual_seed(data::mix(options.seed, static_cast<std::uint64_t>(ranks.rank())));

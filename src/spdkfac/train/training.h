@@ -25,7 +25,13 @@ struct Training {
   std::unique_ptr<Preconditioner> kfac;  // null for first-order training of one rank
   bool second_order = false;             // otherwise it averages gradients, and has no state
   std::unique_ptr<torch::optim::Optimizer> optimizer;
+  // For the parameters outside K-FAC's layers, with this share of the rate; null: `optimizer`.
+  std::unique_ptr<torch::optim::Optimizer> others;
+  double others_share = 1;
 
+  std::vector<torch::optim::Optimizer*> optimizers() const;
+  // Updates all parameters by their gradients, which K-FAC may have preconditioned.
+  void update(double learning_rate);
   std::int64_t parameters() const;
   // Of them, those that K-FAC covers.
   std::int64_t covered_parameters() const;
