@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,13 +9,12 @@
 #include <fmt/ranges.h>
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/utils/pybind.h>
 
 #include "bindings.h"
 #include "spdkfac/base/error.h"
 #include "spdkfac/base/log.h"
-#include "spdkfac/comm/c10d.h"
+#include "spdkfac/comm/communicator.h"
 #include "spdkfac/runtime/counters_json.h"
 #include "spdkfac/runtime/describe.h"
 #include "spdkfac/runtime/distribution.h"
@@ -200,25 +198,6 @@ void bind_options(py::module_& module) {
   module.def("kfac_preset", &kfac_preset, py::arg("name"));
 }
 
-void bind_communicator(py::module_& module) {
-  py::class_<Communicator, std::shared_ptr<Communicator>>(module, "Communicator")
-      .def_property_readonly("rank", &Communicator::rank)
-      .def_property_readonly("size", &Communicator::size)
-      .def_property_readonly("operations",
-                             [](const Communicator& self) { return self.traffic().operations; })
-      .def_property_readonly("sent_bytes",
-                             [](const Communicator& self) { return self.traffic().sent; });
-  module.def("c10d_communicator", [](const c10::intrusive_ptr<c10d::ProcessGroup>& group,
-                                     const at::Device& device, double timeout) {
-    if (!(timeout > 0)) {
-      throw ConfigError(fmt::format("kfac: timeout={}; pass a number of seconds above 0", timeout));
-    }
-    CommOptions options;
-    options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * timeout) + 1);
-    return make_c10d_communicator(group, device, options);
-  });
-}
-
 // Opaque to Python: where the plans of a Preconditioner come from.
 struct PlanSourceHandle {
   PlanSource source;
@@ -389,7 +368,6 @@ void bind_preconditioner(py::module_& module) {
 
 void bind_runtime(py::module_& module) {
   bind_options(module);
-  bind_communicator(module);
   bind_plan_source(module);
   bind_preconditioner(module);
   module.def("counter_names", [] {

@@ -9,6 +9,7 @@ namespace spdkfac::python {
 void bind_errors(pybind11::module_& module);
 void bind_plan(pybind11::module_& module);
 void bind_predict(pybind11::module_& module);
+void bind_communicator(pybind11::module_& module);
 void bind_runtime(pybind11::module_& module);
 
 }  // namespace spdkfac::python

@@ -6,5 +6,6 @@ PYBIND11_MODULE(_core, module) {
   spdkfac::python::bind_errors(module);
   spdkfac::python::bind_plan(module);
   spdkfac::python::bind_predict(module);
+  spdkfac::python::bind_communicator(module);
   spdkfac::python::bind_runtime(module);
 }
