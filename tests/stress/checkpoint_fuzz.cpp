@@ -125,7 +125,7 @@ class Resumed {
       all["model." + name] = tensor.clone();
     }
     for (const auto& [name, tensor] :
-         train::optimizer_tensors(*training_.optimizer, train::model_parameters(training_))) {
+         train::optimizer_tensors(training_.optimizers(), train::model_parameters(training_))) {
       all["optimizer." + name] = tensor.clone();
     }
     all["random"] = at::globalContext().defaultGenerator(at::kCPU).get_state();
