@@ -26,6 +26,7 @@ except ImportError as error:
         "(pip install --force-reinstall --no-deps .)"
     ) from error
 
+from .describing import describe
 from .layers import CoveredLayers, covered_layers
 from .optimizer import SPDKFACOptimizer
 from .planning import (
@@ -37,7 +38,6 @@ from .planning import (
     algorithms,
     cluster,
     compare,
-    describe,
     model,
     plan,
     simulate,

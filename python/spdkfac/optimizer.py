@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -22,7 +21,8 @@ from ._core import ConfigError
 from .compiled import EagerCode
 from .large_batch import BoundedWeights, CoupledMomentum, rescaled_layers
 from .layers import CoveredLayers, covered_layers, reject_hidden
-from .planning import Cluster, Model, Plan, as_cluster, as_plan
+from .plan_choice import plan_options, plan_source
+from .planning import Cluster, Model, Plan, as_plan
 from .presets import Preset, options_of, preset_of
 from .processes import communicator_of, others_send_too, own_group, share_first
 from .rates import learning_rate, momentum_of
@@ -109,7 +109,7 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
         options.set_examples(examples)
         options.validate()
         followed = None if plan is None else as_plan(plan)
-        choice = _plan_options(algorithm, variant, followed, cluster)
+        choice = plan_options(algorithm, variant, followed, cluster)
         group = own_group(process_group, timeout)
         self.layers: CoveredLayers = covered_layers(model, skip_layers=skip_layers,
                                                     partial_layers=partial_layers, split=split)
@@ -128,10 +128,10 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
         self._sends_gradients = group is not None and sends_gradients(gradients, ddp)
         if group is not None and ddp is None:
             share_first(module, group)
-        layers, name, plans = self.layers.tracked, model_name or type(module).__name__, _plan_source(
+        layers, name, plans = self.layers.tracked, model_name or type(module).__name__, plan_source(
             group, choice, followed, cluster)
 
-        def make(sends: bool) -> tuple[_core.Communicator | None, _core.Preconditioner]:
+        def make(sends: bool, options: _core.KfacOptions) -> tuple[_core.Communicator | None, _core.Preconditioner]:
             communicator = None if group is None else communicator_of(group, layers[0].weight.device, timeout)
             return communicator, _core.Preconditioner(
                 layers, list(module.parameters()), options, communicator=communicator, plans=plans,
@@ -142,7 +142,7 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
 
         self._make = make
         self._device = layers[0].weight.device
-        self._communicator, self._kfac = make(self._sends_gradients)
+        self._communicator, self._kfac = make(self._sends_gradients, options)
         # Who averages gradients may be known only when the first pass begins.
         self._first_pass = FirstPass(module, self._begin) if group is not None and ddp is None else None
         # Measuring the costs of messages sends some, too.
@@ -152,7 +152,7 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
             self._updates = DirectUpdates(self.optimizer, self.layers.parameters())
         self._state_names = self._kfac.state_names
         self._second_order = choice.second_order
-        self._second_look = SecondLook(module, self._kfac, device) if lm_damping else None
+        self._second_look = SecondLook(module) if lm_damping else None
         self._synchronized = False
         self._first_step = True
         self._computed: set[int] = set()  # layers whose calls are never seen
@@ -214,14 +214,15 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
         """Preconditions the gradients and updates the parameters.
 
-        With `closure` it is called once before, and with lm_damping again after every fifth update. A batch that a GradScaler rejects is forgotten.
+        With `closure` it is called once before, and with lm_damping again after every fifth update. A batch that a
+        GradScaler rejects is forgotten.
         """
         loss = None
         if self._second_look is not None:
             if closure is None:
                 raise ConfigError("kfac: lm_damping evaluates the loss again after every fifth step; call "
                                   "step(closure) with a function that computes the loss and its gradients")
-            self._second_look.remember()
+            self._second_look.remember(self._device)
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
@@ -241,7 +242,7 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
             self._updates.step()
             self._bounded.apply()
             if self._second_look is not None and closure is not None and self._kfac.judges_damping:
-                self._second_look.judge(closure, loss)
+                self._second_look.judge(closure, loss, self._kfac)
         self._synchronized = False
         if self._scale is not None:
             self._scale.forget()
@@ -336,8 +337,9 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
         device = self.layers.tracked[0].weight.device
         if sends != self._sends_gradients or device != self._device:
             state = self._kfac.state() if self._kfac.counters["steps"] > 0 else None  # loaded
+            options = self._kfac.options  # some may have been set since
             del self._kfac  # only one can watch the gradients
-            self._communicator, self._kfac = self._make(sends)
+            self._communicator, self._kfac = self._make(sends, options)
             self._sends_gradients, self._device = sends, device
             if state is not None:
                 self._kfac.load(*state)
@@ -378,24 +380,3 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
                 "parameters themselves as weights, and without torch.func.vmap and grad, and call "
                 "backward(), not autograd.grad()"
             )
-
-
-def _plan_options(algorithm: str, variant: Mapping[str, str | int] | None, plan: Plan | None,
-                  cluster: object) -> _core.PlanOptions:
-    choice = _core.PlanOptions(algorithm, json.dumps(dict(variant or {})))
-    if plan is None:
-        return choice
-    if cluster is not None or variant:
-        raise ConfigError("kfac: a plan determines cluster and variant; pass plan= without them")
-    return plan.core.options
-
-
-def _plan_source(group: dist.ProcessGroup | None, choice: _core.PlanOptions, plan: Plan | None,
-                 cluster: Cluster | str | Path | None) -> _core.PlanSource:
-    """Where plans come from; without a plan or a cluster the processes measure their own costs."""
-    if plan is not None:
-        return _core.PlanSource.of_plan(plan.core)
-    if cluster is None or cluster == "measure":
-        transport = "" if group is None else f"c10d-{dist.get_backend(group)}"
-        return _core.PlanSource.measure(choice, transport)
-    return _core.PlanSource.of_costs(as_cluster(cluster).core, choice)

@@ -6,17 +6,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
-
-import torch
-from torch import nn
+from typing import Any, ClassVar, TypeVar
 
 from . import _core, _data, _html
 from ._core import ConfigError
-from .compiled import EagerCode
 from .intervals import OVER_STEPS, Interval, intervals_of
-from .layers import covered_layers
-from .wrapping import unwrapped
 
 ValueT = TypeVar("ValueT", bound="_Value")
 
@@ -301,43 +295,6 @@ def as_cluster(given: Cluster | str | Path) -> Cluster:
 
 def as_plan(given: Plan | str | Path) -> Plan:
     return given if isinstance(given, Plan) else Plan.load(given)
-
-
-def describe(model: nn.Module, input: torch.Tensor | Sequence[int], *, name: str | None = None,
-             batch: int | None = None, max_dimension: int = 8192,
-             large_factors: Literal["diagonal", "blocks"] = "diagonal") -> Model:
-    """The layer table of a model, for `plan` and `simulate`: runs it once and watches.
-
-    `input` is a batch of examples, or the shape of one example without the batch. `max_dimension`
-    and `large_factors` are those of the optimizer.
-    """
-    module = unwrapped(model)
-    layers = covered_layers(module)
-    options = _core.KfacOptions()
-    options.max_dimension, options.large_factors = max_dimension, large_factors
-    options.validate()
-    if not isinstance(input, torch.Tensor):
-        weight = next(module.parameters())
-        input = torch.zeros(2, *input, device=weight.device, dtype=weight.dtype)
-    examples = input
-    modes = {each: each.training for each in module.modules()}
-    buffers = [buffer.detach().clone() for buffer in module.buffers()]
-    eager = EagerCode()
-    try:
-        eager.want(True)  # compiled blocks, too
-        module.train()
-        with torch.random.fork_rng(devices=[]):
-            core = _core.describe(name or type(module).__name__, layers.tracked,
-                                  list(module.parameters()), lambda: module(examples),
-                                  batch or examples.shape[0], list(examples.shape[1:]), options)
-    finally:
-        eager.want(False)
-        for each, training in modes.items():
-            each.training = training
-        with torch.no_grad():
-            for buffer, value in zip(module.buffers(), buffers, strict=True):
-                buffer.copy_(value)
-    return Model(core)
 
 
 def plan(model: Model | str | Path, cluster: Cluster | str | Path, *, world: int | None = None,

@@ -61,16 +61,17 @@ class SecondLook:
     Gradients, buffers (batch statistics) and random numbers are then as they were.
     """
 
-    def __init__(self, model: nn.Module, kfac: _core.Preconditioner, device: torch.device) -> None:
-        self._model, self._kfac = model, kfac
-        self._devices = [device] if device.type == "cuda" else []
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._devices: list[torch.device] = []
         self._random: list[torch.Tensor] = []
 
-    def remember(self) -> None:
+    def remember(self, device: torch.device) -> None:
         """Before the closure is called."""
+        self._devices = [device] if device.type == "cuda" else []
         self._random = [torch.get_rng_state(), *(torch.cuda.get_rng_state(d) for d in self._devices)]
 
-    def judge(self, closure: Callable[[], Any], loss: Any) -> None:
+    def judge(self, closure: Callable[[], Any], loss: Any, kfac: _core.Preconditioner) -> None:
         """After the update; `loss` is what the closure returned before."""
         if loss is None:
             raise ConfigError("kfac: lm_damping needs a closure that returns the loss")
@@ -90,5 +91,5 @@ class SecondLook:
                 parameter.grad = gradient
             for buffer, value in buffers:
                 buffer.copy_(value)
-        self._kfac.discard()
-        self._kfac.judge_damping(float(loss), float(after))
+        kfac.discard()
+        kfac.judge_damping(float(loss), float(after))
