@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,15 +17,9 @@ from torch.utils.checkpoint import checkpoint
 
 from spdkfac import ConfigError
 
-pytestmark = pytest.mark.skipif(DEVICE == "cuda", reason="formulas in double precision on the CPU")
+pytestmark = [pytest.mark.skipif(DEVICE == "cuda", reason="formulas in double precision on the CPU"),
+              pytest.mark.usefixtures("double_precision")]
 EXAMPLES, STEPS, FEATURES, CLASSES = 6, 10, 4, 3
-
-
-@pytest.fixture(autouse=True)
-def double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 class Encoder(nn.Module):

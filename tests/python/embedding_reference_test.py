@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -12,15 +12,9 @@ from loop_reference import Factors, damped, factors, preconditioned
 from referee_cases import CLASSES, NOT_COVERED, TOKENS, WORDS, Case, Observed, observe, relative
 from torch import nn
 
-pytestmark = pytest.mark.skipif(DEVICE == "cuda", reason="double precision on the CPU")
+pytestmark = [pytest.mark.skipif(DEVICE == "cuda", reason="double precision on the CPU"),
+              pytest.mark.usefixtures("double_precision")]
 TOLERANCE, DAMPING, WIDTH = 1e-9, 0.03, 7
-
-
-@pytest.fixture(autouse=True)
-def double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 class Text(nn.Module):

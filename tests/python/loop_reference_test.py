@@ -17,20 +17,14 @@ from referee_cases import (NOT_COVERED, Case, convolution_cases, expect_covered,
 
 import spdkfac
 
-pytestmark = pytest.mark.skipif(DEVICE == "cuda", reason="double precision on the CPU")
+pytestmark = [pytest.mark.skipif(DEVICE == "cuda", reason="double precision on the CPU"),
+              pytest.mark.usefixtures("double_precision")]
 TOLERANCE, DAMPING = 1e-9, 0.03
 CASES = [*linear_cases(), *convolution_cases(), *other_cases()]
 
 
 def named(*names: str) -> list[Case]:
     return [case for case in CASES if case.name in names]
-
-
-@pytest.fixture(autouse=True)
-def double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 @pytest.fixture(scope="module")

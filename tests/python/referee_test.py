@@ -23,15 +23,9 @@ from referee_cases import (EXAMPLES, IMAGE, TOKENS, Case, average, cnn_with_norm
                            other_cases, relative, square)
 from torch import nn
 
-pytestmark = pytest.mark.skipif(DEVICE == "cuda", reason="double precision on the CPU")
+pytestmark = [pytest.mark.skipif(DEVICE == "cuda", reason="double precision on the CPU"),
+              pytest.mark.usefixtures("double_precision")]
 TOLERANCE, DAMPING = 1e-9, 0.03
-
-
-@pytest.fixture(autouse=True)
-def double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,10 @@ def wrapped(wrap: str, **options: object) -> tuple[SmallNet, torch.nn.Module, sp
     """The module, what is called, and the optimizer, which may know the module alone."""
     module = small_net()
     if wrap == "late":  # as frameworks do
+        later = options.pop("later", None)
         optimizer = kfac_over_sgd(module, **options)
+        if later is not None:
+            optimizer.damping = later
         return module, DistributedDataParallel(module), optimizer
     model: torch.nn.Module = module
     if wrap in ("compiled", "ddp of compiled", "hidden ddp of compiled"):
@@ -217,6 +220,8 @@ def case(name: str) -> Result:
         return trained(wrap=what, factor_interval=2, inverse_interval=2, profile_steps=1)
     if kind == "late-own":
         return trained(wrap="late", gradients="own")
+    if kind == "late-damping":
+        return trained(wrap="late", later=0.3)
     if kind == "rarely":
         return trained(algorithm=what, factor_interval=2, inverse_interval=2)
     if kind == "kinds":

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "runtime/thread_ranks.h"
 #include "spdkfac/comm/threads.h"
 #include "spdkfac/plan/planner.h"
 #include "spdkfac/runtime/kinds/kind.h"
@@ -322,15 +323,7 @@ struct ManyKindsImpl : nn::Module {
     up =
         register_module("up", nn::ConvTranspose3d(nn::ConvTranspose3dOptions(3, 2, 2).bias(false)));
     out = register_module("out", nn::Linear(2 * 2 * 2 * 2, 2));
-    to(at::kDouble);
-    // Not at random: the generator is shared by all threads.
-    const torch::NoGradGuard no_grad;
-    for (at::Tensor& parameter : parameters()) {
-      parameter.copy_(torch::arange(1, parameter.numel() + 1, at::kDouble)
-                          .mul(0.7)
-                          .sin()
-                          .view(parameter.sizes()));
-    }
+    set_parameters(*this);
   }
   at::Tensor forward(const at::Tensor& input) {
     const at::Tensor wide = torch::tanh(wider(torch::tanh(line(input))));  // [N, 4, 8]

@@ -27,16 +27,7 @@ struct GroupedNetImpl : nn::Module {
     grouped = register_module(
         "grouped", nn::Conv2d(nn::Conv2dOptions(8, 6, 3).stride(2).groups(2).bias(false)));
     out = register_module("out", nn::Linear(6 * 2 * 2, 5));
-    to(at::kDouble);
-    // Not at random: the generator is shared by all threads.
-    const torch::NoGradGuard no_grad;
-    for (at::Tensor& parameter : parameters()) {
-      parameter.copy_(torch::arange(1, parameter.numel() + 1, at::kDouble)
-                          .mul(0.7)
-                          .sin()
-                          .mul(0.5)
-                          .view(parameter.sizes()));
-    }
+    set_parameters(*this, 0.5);
   }
   at::Tensor forward(const at::Tensor& images) {
     return out(torch::tanh(grouped(torch::tanh(depthwise(images)))).flatten(1));

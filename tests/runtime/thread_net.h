@@ -24,15 +24,7 @@ struct ThreadNetImpl : torch::nn::Module {
     first = register_module("first", torch::nn::Linear(torch::nn::LinearOptions(3, 4).bias(false)));
     scale = register_parameter("scale", torch::ones({4}));
     second = register_module("second", torch::nn::Linear(4, 2));
-    to(at::kDouble);
-    // Not at random: the generator is shared by all threads.
-    const torch::NoGradGuard no_grad;
-    for (at::Tensor& parameter : parameters()) {
-      parameter.copy_(torch::arange(1, parameter.numel() + 1, at::kDouble)
-                          .mul(0.7)
-                          .sin()
-                          .view(parameter.sizes()));
-    }
+    set_parameters(*this);
   }
   at::Tensor forward(const at::Tensor& input) { return second(torch::tanh(first(input) * scale)); }
   torch::nn::Linear first = nullptr;

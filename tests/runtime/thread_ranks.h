@@ -6,6 +6,7 @@
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
+#include <torch/torch.h>
 
 #include "spdkfac/comm/communicator.h"
 #include "spdkfac/runtime/distribution.h"
@@ -26,6 +27,19 @@ class ThreadRanksTest : public testing::Test {
  private:
   int threads_ = at::get_num_threads();
 };
+
+// Parameters in double precision and not at random: the generator is shared by all threads.
+inline void set_parameters(torch::nn::Module& module, double size = 1) {
+  module.to(at::kDouble);
+  const torch::NoGradGuard no_grad;
+  for (at::Tensor& parameter : module.parameters()) {
+    parameter.copy_(torch::arange(1, parameter.numel() + 1, at::kDouble)
+                        .mul(0.7)
+                        .sin()
+                        .mul(size)
+                        .view(parameter.sizes()));
+  }
+}
 
 inline CostModel thread_costs(int world) {
   CostModel costs = affine_costs(world, 2e-6, 1e-8, CubicInverse{1e-5, 0, 0, 1e-7});

@@ -3,19 +3,19 @@
 // all examples together, by their definition.
 #include <array>
 
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "runtime/thread_ranks.h"
 #include "spdkfac/comm/threads.h"
 #include "spdkfac/runtime/preconditioner.h"
-#include "support/device.h"
 #include "support/models.h"
 
 namespace spdkfac {
 namespace {
 
 using namespace support;  // NOLINT(google-build-using-namespace)
+using UnevenRanks = ThreadRanksTest;
 
 constexpr int kUnevenRanks = 2;
 constexpr double kUnevenDamping = 0.1;
@@ -29,15 +29,7 @@ struct ExpertNetImpl : torch::nn::Module {
     first = register_module("first", torch::nn::Linear(torch::nn::LinearOptions(3, 4).bias(false)));
     expert = register_module("expert", torch::nn::Linear(4, 4));
     last = register_module("last", torch::nn::Linear(4, 2));
-    to(at::kDouble);
-    // Not at random: the generator is shared by all threads.
-    const torch::NoGradGuard no_grad;
-    for (at::Tensor& parameter : parameters()) {
-      parameter.copy_(torch::arange(1, parameter.numel() + 1, at::kDouble)
-                          .mul(0.7)
-                          .sin()
-                          .view(parameter.sizes()));
-    }
+    set_parameters(*this);
   }
   at::Tensor forward(const at::Tensor& input, std::int64_t rows) {
     at::Tensor hidden = torch::tanh(first(input));
@@ -198,18 +190,6 @@ void expect_joined_batch(const std::string& algorithm, const ExpertRows& rows,
 
 constexpr std::array kUnevenAlgorithms = {"d-kfac",       "mpd-kfac",           "spd-kfac", "naive",
                                           "owner-reduce", "owner-precondition", "auto"};
-
-class UnevenRanks : public testing::Test {
- protected:
-  void SetUp() override {
-    if (on_cuda()) GTEST_SKIP() << "ranks that are threads take tensors of the CPU";
-    at::set_num_threads(1);
-  }
-  void TearDown() override { at::set_num_threads(threads_); }
-
- private:
-  int threads_ = at::get_num_threads();
-};
 
 TEST_F(UnevenRanks, BatchesOfDifferentSizesAreWeightedByTheirExamples) {
   for (const char* algorithm : kUnevenAlgorithms) {

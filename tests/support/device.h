@@ -23,6 +23,7 @@ inline at::Device test_device() {
       std::cerr << "skipped: SPDKFAC_TEST_DEVICE=cuda, but there is no GPU" << std::endl;
       std::_Exit(77);
     }
+    at::globalContext().setAllowTF32CuDNN(false);  // torch's default, and not exact
     return at::Device(at::kCUDA, 0);
   }();
   return device;

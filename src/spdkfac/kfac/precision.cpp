@@ -47,7 +47,7 @@ bool PrecisionGuard::rounds_to_bf16() { return to_bf16; }
 at::Tensor PrecisionGuard::rounded(const at::Tensor& tensor) {
   if (!tensor.is_cuda()) return tensor;
   if (to_bf16) return rounded_to(Precision::kBf16, tensor);
-  const bool tf32 = at::globalContext().allowTF32CuBLAS() || at::globalContext().allowTF32CuDNN();
+  const bool tf32 = at::globalContext().allowTF32CuBLAS();
   return tf32 ? rounded_to(Precision::kTf32, tensor) : tensor;
 }
 

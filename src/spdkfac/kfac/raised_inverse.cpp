@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/kfac/raised_inverse.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 
@@ -13,22 +16,26 @@ namespace {
 
 constexpr std::int64_t kCpuLeaf = 64;
 
-// Gauss-Jordan steps on `size` rows and columns; `diagonal` is what they were before any step.
+// Replaces `size` rows and columns, of which it reads the upper triangle, by W (block_inverse.h):
+// elimination whose steps on rows are kept below the diagonal. `diagonal` is what it was before any
+// step of any leaf.
 template <class Scalar>
-void invert_leaf(Scalar* values, std::int64_t stride, std::int64_t size, const Scalar* diagonal,
+void factor_leaf(Scalar* values, std::int64_t stride, std::int64_t size, const Scalar* diagonal,
                  Scalar largest, std::int32_t& state) {
   for (std::int64_t pivot = 0; pivot < size; ++pivot) {
     Scalar* const along = values + pivot * stride;
-    const Scalar reciprocal = 1 / safe_pivot(along[pivot], diagonal[pivot], largest, state);
-    for (std::int64_t row = 0; row < size; ++row) {
-      if (row == pivot) continue;
+    const Scalar value = safe_pivot(along[pivot], diagonal[pivot], largest, state);
+    for (std::int64_t row = pivot + 1; row < size; ++row) {
       Scalar* const to = values + row * stride;
-      const Scalar down = to[pivot] * reciprocal;
-      for (std::int64_t column = 0; column < size; ++column) to[column] -= down * along[column];
+      const Scalar down = along[row] / value;
+      for (std::int64_t column = 0; column < pivot; ++column) to[column] -= down * along[column];
+      for (std::int64_t column = row; column < size; ++column) to[column] -= down * along[column];
       to[pivot] = -down;
     }
-    for (std::int64_t column = 0; column < size; ++column) along[column] *= reciprocal;
-    along[pivot] = reciprocal;
+    const Scalar root = 1 / std::sqrt(value);
+    for (std::int64_t column = 0; column < pivot; ++column) along[column] *= root;
+    along[pivot] = root;
+    std::fill(along + pivot + 1, along + size, Scalar(0));
   }
 }
 
@@ -45,7 +52,7 @@ std::int32_t invert_with_raised_pivots(const at::Tensor& matrix) {
     invert_blocks(matrix.unsqueeze(0), kCpuLeaf,
                   at::empty({block_scratch(size, kCpuLeaf)}, matrix.options()),
                   [&](std::int64_t begin, std::int64_t rows) {
-                    invert_leaf(matrix.mutable_data_ptr<scalar_t>() + begin * (size + 1), size,
+                    factor_leaf(matrix.mutable_data_ptr<scalar_t>() + begin * (size + 1), size,
                                 rows, diagonal.const_data_ptr<scalar_t>() + begin,
                                 largest > 0 ? largest : scalar_t(1), state);
                   });

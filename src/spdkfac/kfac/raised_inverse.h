@@ -8,8 +8,8 @@
 namespace spdkfac::kfac {
 
 // Inverts a symmetric matrix [n, n] on the CPU in place, as GPUs do: where it is not positive
-// definite, pivots are raised (pivots.h). All of it is read; of the result only the upper triangle
-// is meant. Returns a PivotState; after kPivotsNotFinite the result means nothing.
+// definite, pivots are raised (pivots.h). Its upper triangle is read, and of the result it alone is
+// meant. Returns a PivotState; after kPivotsNotFinite the result means nothing.
 std::int32_t invert_with_raised_pivots(const at::Tensor& matrix);
 
 }  // namespace spdkfac::kfac

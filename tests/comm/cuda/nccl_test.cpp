@@ -98,13 +98,13 @@ TEST_F(NcclAlone, TensorsOfTheHostTravelByTheBootstrap) {
 }
 
 TEST_F(NcclAlone, ItNeedsAGpu) {
-  support::expect_config_error([] { make_nccl_communicator(world(), at::kCPU); }, "is no GPU");
+  support::expect_config_error([] { make_nccl_communicator(world(), at::kCPU); }, "is not a GPU");
 }
 
 TEST_F(Nccl, TwoRanksOnOneGpuAreAMistake) {
   if (world()->size() == 1) GTEST_SKIP() << "needs two ranks";
   support::expect_config_error([] { make_nccl_communicator(world(), support::test_device()); },
-                               "ranks 0 and 1 have the same GPU, which NCCL refuses");
+                               "ranks 0 and 1 use the same GPU, which NCCL does not support");
   // The bootstrap goes on.
   world()->barrier("end");
 }

@@ -72,7 +72,7 @@ void queue(const Batch& batch, const SplitProduct* split) {
   invert_blocks(
       batch.work, kInverseLeaf<Scalar>, batch.scratch,
       [&](std::int64_t begin, std::int64_t size) {
-        C10_CUDA_CHECK(launch_invert_leaf(work, diagonal, batch.size, batch.padded, begin, size,
+        C10_CUDA_CHECK(launch_factor_leaf(work, diagonal, batch.size, batch.padded, begin, size,
                                           states, stream));
       },
       [&](const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, double beta,

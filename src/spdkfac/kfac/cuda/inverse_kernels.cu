@@ -85,15 +85,14 @@ __global__ void store_kernel(const InverseEntry<Scalar>* entries, std::int64_t p
 }
 
 // One block per matrix; the whole leaf is in registers, 4x4 elements a thread, and each step's
-// pivot row and column pass through shared memory. Rows and columns beyond `size` are the
-// identity's.
+// pivot row passes through shared memory. The trailing part stays symmetric, so that row tells by
+// how much each row below changes. Rows and columns beyond `size` are the identity's.
 template <class Scalar, int kLeaf>
 __global__ void __launch_bounds__((kLeaf / kPerThread) * (kLeaf / kPerThread))
     leaf_kernel(Scalar* work, const Scalar* diagonal, std::int64_t padded, std::int64_t begin,
                 int size, std::int32_t* states) {
   constexpr int kSide = kLeaf / kPerThread;
   __shared__ Scalar pivot_row[2][kLeaf];
-  __shared__ Scalar pivot_column[2][kLeaf];
   __shared__ Scalar before[kLeaf];  // the diagonal, before any step
   work += blockIdx.x * padded * padded + begin * padded + begin;
   const int x = static_cast<int>(threadIdx.x) % kSide;
@@ -123,34 +122,33 @@ __global__ void __launch_bounds__((kLeaf / kPerThread) * (kLeaf / kPerThread))
 #pragma unroll
         for (int c = 0; c < kPerThread; ++c) pivot_row[buffer][x + kSide * c] = value[part][c];
       }
-      if (x == index) {
-#pragma unroll
-        for (int r = 0; r < kPerThread; ++r) pivot_column[buffer][y + kSide * r] = value[r][part];
-      }
       __syncthreads();
-      const Scalar reciprocal =
-          Scalar(1) / safe_pivot(pivot_row[buffer][pivot], before[pivot], Scalar(1), state);
+      const Scalar at_pivot =
+          safe_pivot(pivot_row[buffer][pivot], before[pivot], Scalar(1), state);
+      const Scalar reciprocal = Scalar(1) / at_pivot;
       Scalar along[kPerThread];
       Scalar down[kPerThread];
 #pragma unroll
       for (int c = 0; c < kPerThread; ++c) along[c] = pivot_row[buffer][x + kSide * c];
 #pragma unroll
       for (int r = 0; r < kPerThread; ++r) {
-        down[r] = pivot_column[buffer][y + kSide * r] * reciprocal;
+        const int row = y + kSide * r;
+        down[r] = row > pivot ? pivot_row[buffer][row] * reciprocal : Scalar(0);
       }
 #pragma unroll
       for (int r = 0; r < kPerThread; ++r) {
 #pragma unroll
         for (int c = 0; c < kPerThread; ++c) value[r][c] -= down[r] * along[c];
+        if (x == index && y + kSide * r > pivot) value[r][part] = -down[r];
       }
       if (y == index) {
+        const Scalar root = Scalar(1) / sqrt(at_pivot);
 #pragma unroll
-        for (int c = 0; c < kPerThread; ++c) value[part][c] = along[c] * reciprocal;
-      }
-      if (x == index) {
-#pragma unroll
-        for (int r = 0; r < kPerThread; ++r) value[r][part] = -down[r];
-        if (y == index) value[part][part] = reciprocal;
+        for (int c = 0; c < kPerThread; ++c) {
+          const int column = x + kSide * c;
+          value[part][c] = column < pivot ? along[c] * root : Scalar(0);
+        }
+        if (x == index) value[part][part] = root;
       }
       buffer ^= 1;
     }
@@ -181,7 +179,7 @@ cudaError_t launch_load_damped(const InverseEntry<Scalar>* entries, std::int64_t
 }
 
 template <class Scalar>
-cudaError_t launch_invert_leaf(Scalar* work, const Scalar* diagonal, std::int64_t batch,
+cudaError_t launch_factor_leaf(Scalar* work, const Scalar* diagonal, std::int64_t batch,
                                std::int64_t padded, std::int64_t begin, std::int64_t size,
                                std::int32_t* states, cudaStream_t stream) {
   constexpr int kLeaf = static_cast<int>(kInverseLeaf<Scalar>);
@@ -204,7 +202,7 @@ cudaError_t launch_store_inverse(const InverseEntry<Scalar>* entries, std::int64
   template cudaError_t launch_load_damped(const InverseEntry<Scalar>*, std::int64_t, std::int64_t, \
                                           Scalar*, Scalar*, Scalar*, Scalar*, std::int32_t*,       \
                                           cudaStream_t);                                           \
-  template cudaError_t launch_invert_leaf(Scalar*, const Scalar*, std::int64_t, std::int64_t,      \
+  template cudaError_t launch_factor_leaf(Scalar*, const Scalar*, std::int64_t, std::int64_t,      \
                                           std::int64_t, std::int64_t, std::int32_t*,               \
                                           cudaStream_t);                                           \
   template cudaError_t launch_store_inverse(const InverseEntry<Scalar>*, std::int64_t,             \

@@ -18,7 +18,7 @@ struct InverseEntry {
   std::int32_t dim;
 };
 
-// The largest block that launch_invert_leaf takes.
+// The largest block that launch_factor_leaf takes.
 template <class Scalar>
 constexpr std::int64_t kInverseLeaf = sizeof(Scalar) == 4 ? 128 : 64;
 
@@ -34,10 +34,10 @@ cudaError_t launch_load_damped(const InverseEntry<Scalar>* entries, std::int64_t
                                std::int64_t padded, Scalar* work, Scalar* scales, Scalar* dampings,
                                Scalar* diagonal, std::int32_t* states, cudaStream_t stream);
 
-// Inverts the diagonal blocks of rows begin to begin + size by Gauss-Jordan steps, whose pivots are
-// those of safe_pivot().
+// Makes W (block_inverse.h) of the diagonal blocks of rows begin to begin + size by elimination,
+// whose pivots are those of safe_pivot().
 template <class Scalar>
-cudaError_t launch_invert_leaf(Scalar* work, const Scalar* diagonal, std::int64_t batch,
+cudaError_t launch_factor_leaf(Scalar* work, const Scalar* diagonal, std::int64_t batch,
                                std::int64_t padded, std::int64_t begin, std::int64_t size,
                                std::int32_t* states, cudaStream_t stream);
 
