@@ -67,7 +67,8 @@ void expect_same_parameters(const GraphTraining& left, const GraphTraining& righ
 struct Intervals {
   std::int64_t factors;
   std::int64_t inverses;
-  int calls_on_gpu;  // two for each kind of step that comes twice: as it is, and to be recorded
+  // One for each kind of step that comes once, two for others: as it is, and to be recorded.
+  int calls_on_gpu;
 };
 
 class GraphStepsOf : public testing::TestWithParam<Intervals> {};
@@ -93,7 +94,8 @@ TEST_P(GraphStepsOf, TrainAsStepsDo) {
 
 INSTANTIATE_TEST_SUITE_P(
     Intervals, GraphStepsOf,
-    testing::Values(Intervals{1, 1, 2}, Intervals{2, 4, 6}, Intervals{1, 3, 4}, Intervals{3, 1, 4},
+    // The first inverses differ from later ones if averages have changed before those.
+    testing::Values(Intervals{1, 1, 2}, Intervals{2, 4, 7}, Intervals{1, 3, 5}, Intervals{3, 1, 4},
                     // Inverses without factors, of old averages or new ones.
                     Intervals{2, 3, 8}, Intervals{3, 2, 10}, Intervals{4, 3, 8}),
     [](const auto& one) { return fmt::format("{}_{}", one.param.factors, one.param.inverses); });

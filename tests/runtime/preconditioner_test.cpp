@@ -383,8 +383,8 @@ TEST(Preconditioner, ReportsItsMemory) {
   // of which have 64 elements on a GPU.
   EXPECT_EQ(kfac.memory().factors, Bytes(8 * (16 + 4)));
   EXPECT_EQ(kfac.memory().inverses, Bytes(8 * (16 + 4)));
-  // A GPU inverts both in one batch, padded to 64x64.
-  const std::int64_t batch = on_cuda() ? 2 * 64 * 64 * 8 : 0;
+  // A GPU inverts both in one batch, padded to 64x64, with as much to work in.
+  const std::int64_t batch = on_cuda() ? 2 * 2 * 64 * 64 * 8 : 0;
   const std::int64_t gradients = on_cuda() ? 8 * (8 + 2 * 64) : 3 * 8 * 8;
   EXPECT_EQ(kfac.memory().buffers, Bytes(8 * (16 + 4) + gradients + batch));
 }

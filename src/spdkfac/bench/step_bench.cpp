@@ -138,21 +138,20 @@ StepBenchResult bench_step(const StepBenchOptions& options, const ProgressListen
     }
   }
 
-  KfacOptions watching = options.kfac;
-  watching.factor_interval = watching.inverse_interval = kMaxInterval;  // never
   KfacOptions traced = options.kfac;
   traced.trace = true;
   std::vector<std::unique_ptr<BenchModel>> models;
   const auto add = [&](const std::string& name, const std::optional<KfacOptions>& kfac,
-                       bool graphs) -> BenchModel& {
+                       bool graphs, const Distribution& distribution = {}) {
     result.variants.push_back({name + (graphs ? ", graphs" : ""), {}});
-    models.push_back(std::make_unique<BenchModel>(graphs ? setting : as_it_is, device, kfac));
-    return *models.back();
+    models.push_back(
+        std::make_unique<BenchModel>(graphs ? setting : as_it_is, device, kfac, distribution));
   };
   add("sgd", std::nullopt, false);
   if (setting.graphs) add("sgd", std::nullopt, true);
-  // The step at which factors would be due, on nothing.
-  add("capture", watching, setting.graphs).kfac().step(BenchModel::kLearningRate);
+  Distribution first_order;
+  first_order.plans = MeasureHere{.options = preset("sgd")};
+  add("capture", options.kfac, setting.graphs, first_order);
   add("kfac", options.kfac, setting.graphs);
   add("kfac traced", traced, false);
   CallsAlone calls(describe_setting(setting), device);

@@ -10,16 +10,19 @@
 namespace spdkfac::kfac {
 namespace {
 
-// Products of a triangle of so many rows leave out a quarter that is zero, or not needed.
+// Products of a triangle of so many rows leave out a part that is zero, or not needed.
 constexpr std::int64_t kWorthHalving = 768;
 // WᵀW of so many leaves is one product.
-constexpr std::int64_t kLeavesSquaredAtOnce = 2;
+constexpr std::int64_t kLeavesAtOnce = 2;
 
-// Rows of P: half of the leaves.
+// Rows of P: about half, so that blocks of kLeavesAtOnce leaves stay whole.
 std::int64_t first_part(std::int64_t size, std::int64_t leaf_size) {
-  const std::int64_t leaves = (size + leaf_size - 1) / leaf_size;
-  return (leaves + 1) / 2 * leaf_size;
+  if (size <= kLeavesAtOnce * leaf_size) return leaf_size;
+  const std::int64_t unit = kLeavesAtOnce * leaf_size;
+  return (size / 2 + unit - 1) / unit * unit;
 }
+
+std::int64_t half_of(std::int64_t size) { return size < kWorthHalving ? 0 : size / 2; }
 
 at::Tensor rows_of(const at::Tensor& matrices, std::int64_t begin, std::int64_t end) {
   return matrices.narrow(1, begin, end - begin);
@@ -44,10 +47,10 @@ struct Recursion {
   void lower_times(const at::Tensor& out, const at::Tensor& lower, const at::Tensor& right,
                    double alpha) const {
     const std::int64_t size = lower.size(1);
-    const std::int64_t half = size < kWorthHalving ? 0 : size / 2;
+    const std::int64_t half = half_of(size);
     if (half > 0) {
-      multiply(rows_of(out, 0, half), rows_of(columns_of(lower, 0, half), 0, half),
-               rows_of(right, 0, half), 0, alpha);
+      lower_times(rows_of(out, 0, half), rows_of(columns_of(lower, 0, half), 0, half),
+                  rows_of(right, 0, half), alpha);
     }
     multiply(rows_of(out, half, size), rows_of(lower, half, size), right, 0, alpha);
   }
@@ -56,30 +59,33 @@ struct Recursion {
   void lower_transposed_times(const at::Tensor& out, const at::Tensor& lower,
                               const at::Tensor& right) const {
     const std::int64_t size = lower.size(1);
-    const std::int64_t half = size < kWorthHalving ? 0 : size / 2;
-    if (half > 0) multiply(rows_of(out, 0, half), columns_of(lower, 0, half).mT(), right, 0, 1);
-    multiply(rows_of(out, half, size), rows_of(columns_of(lower, half, size), half, size).mT(),
-             rows_of(right, half, size), 0, 1);
+    const std::int64_t half = half_of(size);
+    multiply(rows_of(out, 0, size - half), columns_of(lower, 0, size - half).mT(), right, 0, 1);
+    if (half == 0) return;
+    lower_transposed_times(rows_of(out, size - half, size),
+                           rows_of(columns_of(lower, size - half, size), size - half, size),
+                           rows_of(right, size - half, size));
   }
 
   // out = left·lower.
   void times_lower(const at::Tensor& out, const at::Tensor& left, const at::Tensor& lower) const {
     const std::int64_t size = lower.size(1);
-    const std::int64_t half = size < kWorthHalving ? 0 : size / 2;
-    if (half > 0) multiply(columns_of(out, 0, half), left, columns_of(lower, 0, half), 0, 1);
-    multiply(columns_of(out, half, size), columns_of(left, half, size),
-             rows_of(columns_of(lower, half, size), half, size), 0, 1);
+    const std::int64_t half = half_of(size);
+    multiply(columns_of(out, 0, size - half), left, columns_of(lower, 0, size - half), 0, 1);
+    if (half == 0) return;
+    times_lower(columns_of(out, size - half, size), columns_of(left, size - half, size),
+                rows_of(columns_of(lower, size - half, size), size - half, size));
   }
 
   // The upper triangle of out += alpha·valuesᵀ·values.
   void add_square(const at::Tensor& out, const at::Tensor& values, double alpha) const {
     const std::int64_t size = out.size(1);
-    const std::int64_t half = size < kWorthHalving ? 0 : size / 2;
-    if (half > 0) {
-      multiply(rows_of(out, 0, half), columns_of(values, 0, half).mT(), values, 1, alpha);
-    }
-    const at::Tensor rest = columns_of(values, half, size);
-    multiply(rows_of(columns_of(out, half, size), half, size), rest.mT(), rest, 1, alpha);
+    const std::int64_t half = half_of(size);
+    multiply(rows_of(out, 0, size - half), columns_of(values, 0, size - half).mT(), values, 1,
+             alpha);
+    if (half == 0) return;
+    add_square(rows_of(columns_of(out, size - half, size), size - half, size),
+               columns_of(values, size - half, size), alpha);
   }
 
   // Puts W in the place of M.
@@ -101,21 +107,50 @@ struct Recursion {
     at::Tensor(above).zero_();
   }
 
-  // Puts the upper triangle of WᵀW in the place of W.
-  void square(std::int64_t begin, std::int64_t size) const {
-    const at::Tensor all = block(begin, size, begin, size);
-    if (size <= kLeavesSquaredAtOnce * leaf_size) {
-      const at::Tensor w = scratch.narrow(0, 0, all.numel()).view(all.sizes());
-      w.copy_(all);
-      return multiply(all, w.mT(), w, 0, 1);
-    }
+  bool squared_at_once(std::int64_t size) const { return size <= kLeavesAtOnce * leaf_size; }
+
+  // WᵀW above its diagonal blocks, but for what comes from below them.
+  void square_above(std::int64_t begin, std::int64_t size) const {
+    if (squared_at_once(size)) return;
     const std::int64_t m = first_part(size, leaf_size);
     const std::int64_t k = size - m;
-    const at::Tensor below = block(begin + m, k, begin, m);
-    times_lower(block(begin, m, begin + m, k), below.mT(), block(begin + m, k, begin + m, k));
-    square(begin, m);
-    add_square(block(begin, m, begin, m), below, 1);
-    square(begin + m, k);
+    times_lower(block(begin, m, begin + m, k), block(begin + m, k, begin, m).mT(),
+                block(begin + m, k, begin + m, k));
+    square_above(begin, m);
+    square_above(begin + m, k);
+  }
+
+  // Puts WᵀW of the diagonal blocks in their place.
+  void square_diagonal() const {
+    const std::int64_t size = matrices.size(1);
+    const std::int64_t side = std::min(size, kLeavesAtOnce * leaf_size);
+    const std::int64_t whole = size / side;
+    const auto square_blocks = [&](const at::Tensor& blocks) {
+      const at::Tensor w = scratch.narrow(0, 0, blocks.numel()).view(blocks.sizes());
+      w.copy_(blocks);
+      multiply(blocks, w.mT(), w, 0, 1);
+    };
+    // The blocks of one matrix at once, or one of all matrices: whichever are more.
+    if (whole > matrices.size(0)) {
+      for (const at::Tensor& one : matrices.unbind()) {
+        square_blocks(one.as_strided({whole, side, side},
+                                     {side * (one.stride(0) + one.stride(1)), one.stride(0), 1}));
+      }
+    } else {
+      for (std::int64_t i = 0; i < whole; ++i) square_blocks(block(i * side, side, i * side, side));
+    }
+    const std::int64_t rest = size - whole * side;
+    if (rest > 0) square_blocks(block(size - rest, rest, size - rest, rest));
+  }
+
+  // Adds what comes from below the diagonal blocks.
+  void add_squares(std::int64_t begin, std::int64_t size) const {
+    if (squared_at_once(size)) return;
+    const std::int64_t m = first_part(size, leaf_size);
+    const std::int64_t k = size - m;
+    add_squares(begin, m);  // before what is below the diagonal there is overwritten
+    add_squares(begin + m, k);
+    add_square(block(begin, m, begin, m), block(begin + m, k, begin, m), 1);
   }
 };
 
@@ -127,12 +162,11 @@ void multiply_batches(const at::Tensor& out, const at::Tensor& left, const at::T
 }
 
 std::int64_t block_scratch(std::int64_t size, std::int64_t leaf_size) {
-  const std::int64_t squared = std::min(size, kLeavesSquaredAtOnce * leaf_size);
-  if (size <= leaf_size) return squared * squared;
+  const std::int64_t squared = size * std::min(size, kLeavesAtOnce * leaf_size);
+  if (size <= leaf_size) return squared;
   const std::int64_t m = first_part(size, leaf_size);
   const std::int64_t k = size - m;
-  return std::max({squared * squared, block_scratch(m, leaf_size),
-                   m * k + block_scratch(k, leaf_size)});
+  return std::max({squared, block_scratch(m, leaf_size), m * k + block_scratch(k, leaf_size)});
 }
 
 void invert_blocks(const at::Tensor& matrices, std::int64_t leaf_size, const at::Tensor& scratch,
@@ -143,7 +177,9 @@ void invert_blocks(const at::Tensor& matrices, std::int64_t leaf_size, const at:
                 "too little room to invert matrices in");
   const Recursion recursion{matrices, leaf_size, scratch, leaf, multiply};
   recursion.factorise(0, matrices.size(1), 0);
-  recursion.square(0, matrices.size(1));
+  recursion.square_above(0, matrices.size(1));
+  recursion.square_diagonal();
+  recursion.add_squares(0, matrices.size(1));
 }
 
 }  // namespace spdkfac::kfac

@@ -94,6 +94,7 @@ __global__ void __launch_bounds__((kLeaf / kPerThread) * (kLeaf / kPerThread))
   constexpr int kSide = kLeaf / kPerThread;
   __shared__ Scalar pivot_row[2][kLeaf];
   __shared__ Scalar before[kLeaf];  // the diagonal, before any step
+  __shared__ Scalar pivots[kLeaf];
   work += blockIdx.x * padded * padded + begin * padded + begin;
   const int x = static_cast<int>(threadIdx.x) % kSide;
   const int y = static_cast<int>(threadIdx.x) / kSide;
@@ -141,25 +142,21 @@ __global__ void __launch_bounds__((kLeaf / kPerThread) * (kLeaf / kPerThread))
         for (int c = 0; c < kPerThread; ++c) value[r][c] -= down[r] * along[c];
         if (x == index && y + kSide * r > pivot) value[r][part] = -down[r];
       }
-      if (y == index) {
-        const Scalar root = Scalar(1) / sqrt(at_pivot);
-#pragma unroll
-        for (int c = 0; c < kPerThread; ++c) {
-          const int column = x + kSide * c;
-          value[part][c] = column < pivot ? along[c] * root : Scalar(0);
-        }
-        if (x == index) value[part][part] = root;
-      }
+      if (threadIdx.x == 0) pivots[pivot] = at_pivot;
       buffer ^= 1;
     }
   }
+  __syncthreads();
 #pragma unroll
   for (int r = 0; r < kPerThread; ++r) {
+    const int row = y + kSide * r;
+    if (row >= size) break;
+    const Scalar root = Scalar(1) / sqrt(pivots[row]);
 #pragma unroll
     for (int c = 0; c < kPerThread; ++c) {
-      const int row = y + kSide * r;
       const int column = x + kSide * c;
-      if (row < size && column < size) work[row * padded + column] = value[r][c];
+      const Scalar unit = column < row ? value[r][c] : Scalar(column == row ? 1 : 0);
+      if (column < size) work[row * padded + column] = unit * root;
     }
   }
   if (threadIdx.x == 0 && state > states[blockIdx.x]) states[blockIdx.x] = state;
