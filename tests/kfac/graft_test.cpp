@@ -51,8 +51,9 @@ TEST(Graft, GivesEachLayerItsLengthAndKeepsDirections) {
 TEST(Graft, LengthsOfAdamAreThoseOfTorchsSteps) {
   torch::manual_seed(3);
   std::vector<at::Tensor> parameters;
-  for (const std::int64_t size : {6, 3, 4}) {
-    parameters.push_back(torch::zeros({size}, at::kDouble).requires_grad_());
+  // A weight of three rows with its bias, and a weight alone.
+  for (const std::vector<std::int64_t>& sizes : {std::vector<std::int64_t>{3, 2}, {3}, {4}}) {
+    parameters.push_back(torch::zeros(sizes, at::kDouble).requires_grad_());
   }
   const double rate = 1.0;
   torch::optim::Adam adam(
@@ -78,8 +79,10 @@ TEST(Graft, LengthsOfAdamAreThoseOfTorchsSteps) {
                             kEpsilonTolerance))
         << "step " << step;
     // What is to be preconditioned is the first moment.
-    EXPECT_TRUE(torch::equal(gradients[0], first.first.narrow(0, 0, 6)));
-    EXPECT_TRUE(torch::equal(gradients[1], first.first.narrow(0, 6, 3)));
+    const at::Tensor matrix = first.first.view({3, 3});
+    EXPECT_TRUE(torch::equal(gradients[0], matrix.narrow(1, 0, 2)));
+    EXPECT_TRUE(torch::equal(gradients[1], matrix.select(1, 2)));
+    EXPECT_TRUE(torch::equal(gradients[2], second.first));
   }
 }
 

@@ -264,6 +264,56 @@ TEST(PreconditionBatch, EqualsProductsInDoublePrecisionAlsoWhenReplayed) {
   }
 }
 
+// The reference is the same work one by one, on the CPU.
+TEST(PreconditionBatch, GraftsAsWellAlsoWhenReplayed) {
+  if (!support::on_cuda()) GTEST_SKIP() << "run with SPDKFAC_TEST_DEVICE=cuda";
+  std::vector<FactorCase> layers = small_layers();
+  std::erase_if(layers, [](const FactorCase& c) { return c.conv && c.conv->groups > 1; });
+  for (const Graft method : {Graft::kSgd, Graft::kAdam}) {
+    const kfac::GraftRule rule{method, {.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-8}};
+    std::vector<kfac::PreconditionBatch::Task> tasks;
+    std::vector<kfac::AdamMoments> moments;
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      const at::Tensor joined = joined_reference(Gradients(layers[i], 3), 1);
+      const auto inverse = [&](std::uint64_t seed, std::int64_t dim) {
+        at::Tensor values = normal(seed, {1, dim, dim});
+        values.diagonal(0, 1, 2).abs_();
+        return to_device(values, at::kDouble);
+      };
+      tasks.push_back({inverse(2 * i, joined.size(2)), inverse(2 * i + 1, joined.size(1))});
+      if (method != Graft::kAdam) continue;
+      tasks.back().moments.emplace(joined.numel(), test_options(at::kDouble));
+      moments.emplace_back(joined.numel(), at::TensorOptions(at::kDouble));
+    }
+    kfac::PreconditionBatch batch(tasks, Precision::kFp32, rule);
+    for (std::uint64_t step = 0; step < 4; ++step) {
+      std::vector<kfac::PreconditionBatch::Gradients> gradients;
+      std::vector<kfac::GraftedLayer> before;
+      for (std::size_t i = 0; i < layers.size(); ++i) {
+        const Gradients own(layers[i], 1000 * (step + 1) + i);
+        before.push_back({{joined_reference(own, 1)}, moments.empty() ? nullptr : &moments[i]});
+        gradients.push_back({own.weight, own.bias});
+      }
+      const at::Tensor lengths = kfac::graft_lengths(before, rule);
+      std::vector<kfac::GraftedLayer> expected;
+      for (std::size_t i = 0; i < layers.size(); ++i) {
+        expected.push_back(
+            {{at::matmul(at::matmul(to_host(tasks[i].inverse_g), before[i].gradients.front()),
+                         to_host(tasks[i].inverse_a))}});
+      }
+      kfac::set_lengths(expected, lengths);
+      batch.run(gradients);
+      for (std::size_t i = 0; i < layers.size(); ++i) {
+        Gradients after(layers[i], 0);
+        after.weight = gradients[i].weight;
+        after.bias = gradients[i].bias;
+        EXPECT_TRUE(near_within(joined_reference(after, 1), expected[i].gradients.front(), 1e-10))
+            << "layer " << i << " step " << step;
+      }
+    }
+  }
+}
+
 // Gradients of models in channels-last memory have its strides.
 TEST(JoinGradient, TakesAndGivesChannelsLastWeights) {
   const FactorCase c{{2, 4, 5, 5}, kfac::ConvGeometry{{3, 2}, {1, 1}, {0, 0}, {1, 1}, 2}, 6, true};

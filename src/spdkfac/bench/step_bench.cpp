@@ -141,8 +141,8 @@ StepBenchResult bench_step(const StepBenchOptions& options, const ProgressListen
   KfacOptions traced = options.kfac;
   traced.trace = true;
   std::vector<std::unique_ptr<BenchModel>> models;
-  const auto add = [&](const std::string& name, const std::optional<KfacOptions>& kfac,
-                       bool graphs, const Distribution& distribution = {}) {
+  const auto add = [&](const std::string& name, const std::optional<KfacOptions>& kfac, bool graphs,
+                       const Distribution& distribution = {}) {
     result.variants.push_back({name + (graphs ? ", graphs" : ""), {}});
     models.push_back(
         std::make_unique<BenchModel>(graphs ? setting : as_it_is, device, kfac, distribution));

@@ -24,22 +24,42 @@ struct Flat {
   std::vector<std::size_t> layer_of;
 };
 
+// The parts of a layer's moments that belong to its gradients.
+std::vector<at::Tensor> parts_of(const at::Tensor& moment,
+                                 const std::vector<at::Tensor>& gradients) {
+  const at::Tensor& weight = gradients.front();
+  const std::int64_t rows = weight.dim() > 0 ? weight.size(0) : 1;
+  std::vector<at::Tensor> parts;
+  if (moment.numel() == weight.numel() + rows &&
+      (gradients.size() == 1 || gradients[1].numel() == rows)) {
+    const at::Tensor matrix = moment.view({rows, -1});
+    const std::int64_t columns = matrix.size(1) - 1;
+    parts.push_back(matrix.narrow(1, 0, columns).view(weight.sizes()));
+    if (gradients.size() > 1) parts.push_back(matrix.select(1, columns).view(gradients[1].sizes()));
+    return parts;
+  }
+  std::int64_t at = 0;
+  for (const at::Tensor& gradient : gradients) {
+    parts.push_back(moment.narrow(0, at, gradient.numel()).view(gradient.sizes()));
+    at += gradient.numel();
+  }
+  return parts;
+}
+
+void append(std::vector<at::Tensor>& to, const std::vector<at::Tensor>& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
 Flat flat(const std::vector<GraftedLayer>& layers) {
   Flat result;
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
-    std::int64_t at = 0;
-    for (const at::Tensor& gradient : layers[layer].gradients) {
-      result.gradients.push_back(gradient);
-      result.layer_of.push_back(layer);
-      if (const AdamMoments* moments = layers[layer].moments; moments != nullptr) {
-        const auto part = [&](const at::Tensor& all) {
-          return all.narrow(0, at, gradient.numel()).view(gradient.sizes());
-        };
-        result.first.push_back(part(moments->first));
-        result.second.push_back(part(moments->second));
-        at += gradient.numel();
-      }
-    }
+    const auto& [gradients, moments] = layers[layer];
+    if (gradients.empty()) continue;
+    append(result.gradients, gradients);
+    result.layer_of.insert(result.layer_of.end(), gradients.size(), layer);
+    if (moments == nullptr) continue;
+    append(result.first, parts_of(moments->first, gradients));
+    append(result.second, parts_of(moments->second, gradients));
   }
   return result;
 }
@@ -119,6 +139,11 @@ at::Tensor adam_lengths(const std::vector<GraftedLayer>& layers, const AdamOptio
   const at::Tensor squared =
       squares_by_layer(lengths, all.layer_of, layers.size(), all.gradients.front().device());
   return squared.sqrt() * corrections(layers, options);
+}
+
+at::Tensor graft_lengths(const std::vector<GraftedLayer>& layers, const GraftRule& rule) {
+  SPDKFAC_CHECK(rule.method != Graft::kNone, "nothing to graft");
+  return rule.method == Graft::kAdam ? adam_lengths(layers, rule.adam) : gradient_lengths(layers);
 }
 
 void set_lengths(const std::vector<GraftedLayer>& layers, const at::Tensor& lengths) {

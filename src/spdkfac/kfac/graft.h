@@ -6,6 +6,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "spdkfac/kfac/modes.h"
+
 namespace spdkfac {
 
 // Of Adam, whose length grafted updates may take.
@@ -17,7 +19,9 @@ struct AdamOptions {
 
 namespace kfac {
 
-// Adam's moments of the gradients of one layer, all of its tensors one after the other.
+// Adam's moments of the gradients of one layer: in the order of the matrix that is preconditioned,
+// where a bias with an element for each row of the weight is the last column; otherwise all tensors
+// one after the other.
 struct AdamMoments {
   at::Tensor first;   // [elements]
   at::Tensor second;  // [elements]
@@ -26,7 +30,13 @@ struct AdamMoments {
   AdamMoments(std::int64_t elements, const at::TensorOptions& options);
 };
 
-// The gradients of a layer's parameters; `moments` only for Adam.
+// The method that gives the lengths; `adam` only for kAdam.
+struct GraftRule {
+  Graft method = Graft::kNone;
+  AdamOptions adam = {};
+};
+
+// The gradients of a layer's parameters, or the one matrix of them; `moments` only for Adam.
 struct GraftedLayer {
   std::vector<at::Tensor> gradients;
   AdamMoments* moments = nullptr;
@@ -39,6 +49,9 @@ at::Tensor gradient_lengths(const std::vector<GraftedLayer>& layers);
 // lengths of Adam's steps, √(1−β₂ᵗ)/(1−β₁ᵗ)·‖m/(√v+ε)‖. If a gradient is not finite, all layers
 // take zeros for theirs, and what replaces them is NaN. Nothing waits for a GPU.
 at::Tensor adam_lengths(const std::vector<GraftedLayer>& layers, const AdamOptions& options);
+
+// Those of the rule's method, which is not kNone.
+at::Tensor graft_lengths(const std::vector<GraftedLayer>& layers, const GraftRule& rule);
 
 // Gives the gradients of each layer this length; those of length 0 stay.
 void set_lengths(const std::vector<GraftedLayer>& layers, const at::Tensor& lengths);

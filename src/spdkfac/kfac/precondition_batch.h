@@ -2,30 +2,35 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "spdkfac/base/units.h"
+#include "spdkfac/kfac/graft.h"
 #include "spdkfac/kfac/precision.h"
 
 namespace spdkfac::kfac {
 
 // The gradients of many layers on a GPU, preconditioned together with a handful of launches: copied
 // to matrices of their own, multiplied with the inverses on a few streams side by side, which is
-// replayed as one CUDA graph after the first time, and copied back. Inverses must stay where they
-// are; gradients may move.
+// replayed as one CUDA graph after the first time, and copied back. With a rule for grafting the
+// graph also has what goes before and behind that. Inverses and moments must stay where they are;
+// gradients may move.
 class PreconditionBatch {
  public:
   struct Task {
     at::Tensor inverse_a;  // [groups, d, d]
     at::Tensor inverse_g;
+    std::optional<AdamMoments> moments = std::nullopt;  // for grafting onto Adam
   };
   struct Gradients {
     at::Tensor weight;
     at::Tensor bias;  // undefined: none, or it is frozen
   };
-  PreconditionBatch(const std::vector<Task>& tasks, Precision precision);
+  PreconditionBatch(const std::vector<Task>& tasks, Precision precision,
+                    const GraftRule& graft = {});
   ~PreconditionBatch();
   PreconditionBatch(PreconditionBatch&&) noexcept;
   PreconditionBatch& operator=(PreconditionBatch&&) noexcept;

@@ -25,11 +25,12 @@ kfac::PreconditionBatch& BatchCache::gradients(
   for (const kfac::PreconditionBatch::Task& task : tasks) {
     places.push_back(task.inverse_a.const_data_ptr());
     places.push_back(task.inverse_g.const_data_ptr());
+    if (task.moments) places.push_back(task.moments->first.const_data_ptr());
   }
   if (!gradients_ || gradients_->layers != layers || gradients_->places != places) {
     gradients_.reset();  // its memory first
     gradients_.emplace(
-        Gradients{layers, std::move(places), kfac::PreconditionBatch(tasks, precision_)});
+        Gradients{layers, std::move(places), kfac::PreconditionBatch(tasks, precision_, graft_)});
   }
   return gradients_->batch;
 }

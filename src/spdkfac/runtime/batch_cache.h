@@ -16,7 +16,8 @@ namespace spdkfac::runtime {
 // asked for, and again when its tensors have moved; old ones go when sets of factors change.
 class BatchCache {
  public:
-  explicit BatchCache(Precision precision) : precision_(precision) {}
+  BatchCache(Precision precision, const kfac::GraftRule& graft)
+      : precision_(precision), graft_(graft) {}
 
   kfac::InverseBatch& inverses(const std::vector<FactorId>& ids,
                                const std::vector<kfac::InverseBatch::Task>& tasks);
@@ -33,6 +34,7 @@ class BatchCache {
   };
 
   Precision precision_;
+  kfac::GraftRule graft_;
   RecentBatches<kfac::InverseBatch> inverses_;
   std::optional<Gradients> gradients_;
 };

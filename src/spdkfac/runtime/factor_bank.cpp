@@ -50,7 +50,7 @@ FactorBank::FactorBank(const std::vector<TrackedLayer>& layers, const KfacOption
       solving_(options.precision == Precision::kFp32 ? Precision::kFp32 : Precision::kTf32),
       incidents_(incidents),
       recorder_(recorder),
-      batches_(solving_),
+      batches_(solving_, {options.graft, options.graft_adam}),
       passes_(options) {
   states_.reserve(layers.size());
   for (const TrackedLayer& layer : layers) states_.emplace_back(layer, options);

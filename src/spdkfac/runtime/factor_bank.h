@@ -99,14 +99,12 @@ class FactorBank {
   std::vector<StepEvent::Share> shares_by_arithmetic(const std::vector<FactorId>& ids) const;
   at::Tensor precondition_together(const std::vector<std::size_t>& layers);
   at::Tensor precondition_one(std::size_t layer);
-  std::vector<at::Tensor> precondition_plainly(const std::vector<std::size_t>& layers);
   at::Tensor squared_gradient(std::size_t layer) const;  // ‖∇W‖², 0-d in double precision
   // Calls `plainly`, which preconditions these layers; with grafting the grafted method goes before
   // it, and gives the lengths behind it.
   template <class Plainly>
   std::vector<at::Tensor> with_lengths(const std::vector<std::size_t>& layers, Plainly plainly);
   std::vector<kfac::GraftedLayer> grafted(const std::vector<std::size_t>& layers);
-  at::Tensor graft_lengths(const std::vector<kfac::GraftedLayer>& layers) const;
   bool goes_together(std::size_t layer) const;
   std::array<at::Tensor, 3> scratch(at::IntArrayRef shape, const at::TensorOptions& options);
 

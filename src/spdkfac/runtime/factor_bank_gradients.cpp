@@ -29,18 +29,13 @@ std::vector<kfac::GraftedLayer> FactorBank::grafted(const std::vector<std::size_
   return result;
 }
 
-at::Tensor FactorBank::graft_lengths(const std::vector<kfac::GraftedLayer>& layers) const {
-  return options_.graft == Graft::kAdam ? kfac::adam_lengths(layers, options_.graft_adam)
-                                        : kfac::gradient_lengths(layers);
-}
-
 template <class Plainly>
 std::vector<at::Tensor> FactorBank::with_lengths(const std::vector<std::size_t>& layers,
                                                  Plainly plainly) {
   if (layers.empty()) return {};
   if (options_.graft == Graft::kNone) return plainly();
   const std::vector<kfac::GraftedLayer> updates = grafted(layers);
-  const at::Tensor lengths = graft_lengths(updates);
+  const at::Tensor lengths = kfac::graft_lengths(updates, {options_.graft, options_.graft_adam});
   std::vector<at::Tensor> inner = plainly();
   kfac::set_lengths(updates, lengths);
   return inner;
@@ -52,7 +47,27 @@ at::Tensor FactorBank::precondition(std::size_t layer) {
 }
 
 std::vector<at::Tensor> FactorBank::precondition_all(const std::vector<std::size_t>& layers) {
-  return with_lengths(layers, [&] { return precondition_plainly(layers); });
+  std::vector<std::size_t> together;
+  std::vector<std::size_t> one_by_one;
+  for (const std::size_t layer : layers) {
+    (goes_together(layer) ? together : one_by_one).push_back(layer);
+  }
+  const std::vector<at::Tensor> of_these =
+      together.empty() ? std::vector<at::Tensor>() : precondition_together(together).unbind();
+  const std::vector<at::Tensor> of_others = with_lengths(one_by_one, [&] {
+    std::vector<at::Tensor> inner;
+    for (const std::size_t layer : one_by_one) inner.push_back(precondition_one(layer));
+    return inner;
+  });
+  std::vector<at::Tensor> inner;
+  auto these = of_these.begin();
+  auto others = of_others.begin();
+  for (const std::size_t layer : layers) {
+    const bool is_one = these != of_these.end() &&
+                        together[static_cast<std::size_t>(these - of_these.begin())] == layer;
+    inner.push_back(is_one ? *these++ : *others++);
+  }
+  return inner;
 }
 
 at::Tensor FactorBank::without_inverses(std::size_t layer) {
@@ -100,21 +115,6 @@ at::Tensor FactorBank::squared_gradient(std::size_t index) const {
   return sum;
 }
 
-std::vector<at::Tensor> FactorBank::precondition_plainly(const std::vector<std::size_t>& layers) {
-  std::vector<std::size_t> together;
-  std::copy_if(layers.begin(), layers.end(), std::back_inserter(together),
-               [&](std::size_t one) { return goes_together(one); });
-  std::vector<at::Tensor> of_these;
-  if (!together.empty()) of_these = precondition_together(together).unbind();
-  std::vector<at::Tensor> inner;
-  auto next = of_these.begin();
-  for (const std::size_t layer : layers) {
-    const bool done = next != of_these.end() && goes_together(layer);
-    inner.push_back(done ? *next++ : precondition_one(layer));
-  }
-  return inner;
-}
-
 at::Tensor FactorBank::precondition_together(const std::vector<std::size_t>& layers) {
   const StepSpan span(recorder_, StepPart::kPrecondition,
                       states_[layers.front()].layer().weight.device(), "precondition");
@@ -124,8 +124,9 @@ at::Tensor FactorBank::precondition_together(const std::vector<std::size_t>& lay
     const LayerState& state = states_[index];
     const TrackedLayer& layer = state.layer();
     gradients.push_back({layer.weight_gradient(), layer.bias_gradient()});
-    tasks.push_back(
-        {state.factor(FactorSide::kA).inverse->value, state.factor(FactorSide::kG).inverse->value});
+    tasks.push_back({state.factor(FactorSide::kA).inverse->value,
+                     state.factor(FactorSide::kG).inverse->value,
+                     state.factor(FactorSide::kG).moments});
   }
   return batches_.gradients(layers, tasks).run(gradients);
 }

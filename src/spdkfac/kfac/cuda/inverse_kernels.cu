@@ -124,8 +124,7 @@ __global__ void __launch_bounds__((kLeaf / kPerThread) * (kLeaf / kPerThread))
         for (int c = 0; c < kPerThread; ++c) pivot_row[buffer][x + kSide * c] = value[part][c];
       }
       __syncthreads();
-      const Scalar at_pivot =
-          safe_pivot(pivot_row[buffer][pivot], before[pivot], Scalar(1), state);
+      const Scalar at_pivot = safe_pivot(pivot_row[buffer][pivot], before[pivot], Scalar(1), state);
       const Scalar reciprocal = Scalar(1) / at_pivot;
       Scalar along[kPerThread];
       Scalar down[kPerThread];

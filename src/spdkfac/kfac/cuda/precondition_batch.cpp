@@ -47,8 +47,9 @@ struct Layer {
 
 class PreconditionBatch::Impl {
  public:
-  Impl(const std::vector<Task>& tasks, Precision precision)
+  Impl(const std::vector<Task>& tasks, Precision precision, const GraftRule& graft)
       : precision_(precision),
+        graft_(graft),
         device_(tasks.front().inverse_a.device()),
         graph_([this] { queue_all(); }) {
     const at::TensorOptions options = tasks.front().inverse_a.options();
@@ -178,8 +179,21 @@ class PreconditionBatch::Impl {
     }
   }
 
+  // The matrices of one kind, as grafting takes them.
+  std::vector<GraftedLayer> grafted(at::Tensor Layer::*kind) {
+    std::vector<GraftedLayer> result;
+    for (Layer& layer : layers_) {
+      std::optional<AdamMoments>& moments = layer.inverses.moments;
+      result.push_back({{layer.*kind}, moments ? &*moments : nullptr});
+    }
+    return result;
+  }
+
   void queue_all() {
     const PrecisionGuard precise(precision_, device_);
+    const bool grafts = graft_.method != Graft::kNone;
+    at::Tensor lengths;
+    if (grafts) lengths = graft_lengths(grafted(&Layer::joined), graft_);
     streams_.run(device_, std::min(kLanes, layers_.size()), [&](std::size_t lane) {
       for (const std::size_t index : lanes_[lane]) {
         const Layer& layer = layers_[index];
@@ -194,9 +208,11 @@ class PreconditionBatch::Impl {
                                   inner_.mutable_data_ptr<double>(),
                                   c10::cuda::getCurrentCUDAStream()));
     });
+    if (grafts) set_lengths(grafted(&Layer::result), lengths);
   }
 
   Precision precision_;
+  GraftRule graft_;
   at::Device device_;
   at::Tensor joined_;
   at::Tensor result_;
@@ -210,8 +226,9 @@ class PreconditionBatch::Impl {
   GraphedWork graph_;
 };
 
-PreconditionBatch::PreconditionBatch(const std::vector<Task>& tasks, Precision precision)
-    : impl_(std::make_unique<Impl>(tasks, precision)) {}
+PreconditionBatch::PreconditionBatch(const std::vector<Task>& tasks, Precision precision,
+                                     const GraftRule& graft)
+    : impl_(std::make_unique<Impl>(tasks, precision, graft)) {}
 PreconditionBatch::~PreconditionBatch() = default;
 PreconditionBatch::PreconditionBatch(PreconditionBatch&&) noexcept = default;
 PreconditionBatch& PreconditionBatch::operator=(PreconditionBatch&&) noexcept = default;

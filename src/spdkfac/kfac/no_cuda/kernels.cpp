@@ -51,7 +51,9 @@ const at::Tensor& InverseBatch::kept() const { fail(); }
 Bytes InverseBatch::buffer_bytes() const { fail(); }
 
 class PreconditionBatch::Impl {};
-PreconditionBatch::PreconditionBatch(const std::vector<Task>&, Precision) { fail(); }
+PreconditionBatch::PreconditionBatch(const std::vector<Task>&, Precision, const GraftRule&) {
+  fail();
+}
 PreconditionBatch::~PreconditionBatch() = default;
 PreconditionBatch::PreconditionBatch(PreconditionBatch&&) noexcept = default;
 PreconditionBatch& PreconditionBatch::operator=(PreconditionBatch&&) noexcept = default;
