@@ -12,6 +12,9 @@
 namespace spdkfac::runtime {
 namespace {
 
+// Kinds of steps with equally many flags that have run and may be recorded.
+constexpr std::size_t kKindsToRecord = 8;
+
 // Appends the elements that are set.
 void read(const std::int32_t* values, std::int64_t size,
           const std::shared_ptr<const IncidentNote>& note, std::vector<Incident>& incidents) {
@@ -72,20 +75,20 @@ void IncidentLog::send(const at::Tensor& flags, std::vector<Note> notes) {
   c10::Event arrived(flags.device().type());
   arrived.record(c10::impl::VirtualGuardImpl(flags.device().type()).getStream(flags.device()));
   pending_.push_back({std::move(values), std::move(notes), std::move(arrived)});
-  at::Tensor& cleared = cleared_[flags.numel()];
-  if (!cleared.defined()) cleared = at::zeros_like(flags);
+  std::vector<at::Tensor>& cleared = cleared_[flags.numel()];
+  if (cleared.size() < kKindsToRecord) cleared.push_back(at::zeros_like(flags));
 }
 
 // Clearing the sums here would become part of the recording.
 void IncidentLog::record(const at::Tensor& flags, std::vector<Note> notes) {
-  const auto found = cleared_.find(flags.numel());
-  if (found == cleared_.end()) {
+  std::vector<at::Tensor>& cleared = cleared_[flags.numel()];
+  if (cleared.empty()) {
     throw ConfigError(
         "kfac: this kind of step cannot be recorded before it has run; run each kind of step once "
         "first");
   }
-  at::Tensor sums = found->second;
-  cleared_.erase(found);
+  at::Tensor sums = cleared.back();
+  cleared.pop_back();
   sums.add_(flags);
   recorded_.push_back({sums, at::zeros(sums.sizes(), at::kInt), std::move(notes)});
 }

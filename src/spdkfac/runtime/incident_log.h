@@ -81,7 +81,8 @@ class IncidentLog {
   std::vector<Note> notes_;
   std::deque<Pending> pending_;
   std::vector<Recorded> recorded_;
-  std::map<std::int64_t, at::Tensor> cleared_;  // sums for a step to be recorded, by their number
+  // Sums for steps to be recorded, by the number of flags: kinds of steps may have equally many.
+  std::map<std::int64_t, std::vector<at::Tensor>> cleared_;
 };
 
 }  // namespace spdkfac::runtime
