@@ -5,7 +5,7 @@ add_library(spdkfac_sanitizers INTERFACE)
 if(SPDKFAC_SANITIZE STREQUAL "address")
   set(sanitize -fsanitize=address,undefined -fno-sanitize-recover=all)
 elseif(SPDKFAC_SANITIZE STREQUAL "thread")
-  set(sanitize -fsanitize=thread)
+  set(sanitize -fsanitize=thread -fopenmp-simd)  # OpenMP's threads would be reported
 elseif(SPDKFAC_SANITIZE STREQUAL "")
   set(sanitize)
 else()

@@ -11,7 +11,7 @@ namespace spdkfac::kfac {
 namespace {
 
 // Products of a triangle of so many rows leave out a part that is zero, or not needed.
-constexpr std::int64_t kWorthHalving = 768;
+constexpr std::int64_t kWorthHalving = 1536;
 // WᵀW of so many leaves is one product.
 constexpr std::int64_t kLeavesAtOnce = 2;
 
