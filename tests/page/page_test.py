@@ -7,7 +7,9 @@ Skipped (exit code 77) without the package plotly.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
 import json
 import re
 import subprocess
@@ -22,6 +24,10 @@ import malformed_cases
 import sample_records as sample
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "python/spdkfac"))
+
+from page import command  # noqa: E402  (without spdkfac, which needs torch)
+
 PROGRAM = ROOT / "python/spdkfac/page"
 USAGE_MISTAKE = 2
 SKIPPED = 77
@@ -83,9 +89,15 @@ class PageTest(unittest.TestCase):
         self.out = self.folder / "page.html"
 
     def run_program(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, PROGRAM, *map(str, arguments)], text=True,
-                              stdin=subprocess.DEVNULL, capture_output=True, check=False,
-                              timeout=300, encoding="utf-8")
+        """In this process: plotly takes a second to load."""
+        out, err = io.StringIO(), io.StringIO()
+        words = [str(argument) for argument in arguments]
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                code = command.main(words)
+            except SystemExit as left:
+                code = left.code
+        return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
     def make(self, records: dict[str, dict], *more: str) -> tuple[Page, str]:
         done = self.run_program(*sample.write(self.folder, records), "--out", self.out, *more)
@@ -100,6 +112,11 @@ class PageTest(unittest.TestCase):
 
 
 class ContentTest(PageTest):
+    def test_the_folder_runs_as_a_program(self) -> None:
+        subprocess.run([sys.executable, PROGRAM, "--out", self.out], stdin=subprocess.DEVNULL, check=True,
+                       timeout=300)
+        self.assertIn("summary", Page(self.out.read_text(encoding="utf-8")).sections)
+
     def test_no_records_give_a_page_that_says_so(self) -> None:
         page, html = self.make({})
         self.assertEqual(page.sections, ["summary"])

@@ -11,6 +11,7 @@ import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from . import records
@@ -33,12 +34,12 @@ def write(path: Path, text: str) -> None:
         raise
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="spdkfac.page", description=__doc__.splitlines()[0])
     parser.add_argument("records", nargs="*", type=Path, metavar="RECORD.json")
     parser.add_argument("--out", type=Path, required=True, metavar="page.html")
     parser.add_argument("--title", default="SPD-KFAC report")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     try:
         found = [records.read(path) for path in options.records]
     except records.RecordError as error:
