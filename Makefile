@@ -20,8 +20,7 @@ help:  ## print this list
 setup:  ## install missing Debian packages, and Python packages in .venv
 	@tools/setup.sh --test
 
-# The program as users run it, with what it needs.
-program:
+program:  ## build the program as users run it: build/release/bin/spdkfac
 	@tools/setup.sh --torch
 	@cmake --preset release > /dev/null
 	@cmake --build --preset release --target spdkfac

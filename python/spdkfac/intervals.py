@@ -16,11 +16,13 @@ def intervals_of(factors: int | None, inverses: int | None, interval: Interval,
                over_steps: int) -> tuple[int, int, int]:
     """Both intervals, and the steps that growing ones are averaged over; 0 for fixed ones."""
     if interval == "fixed":
-        return factors or 1, inverses or factors or 1, 0
+        factors = 1 if factors is None else factors
+        return factors, factors if inverses is None else inverses, 0
     if interval not in ("auto", "adaptive"):
         raise ConfigError(f"simulate: interval={interval}; pass one of fixed, auto, adaptive")
     if over_steps < 1:
         raise ConfigError(f"simulate: over_steps={over_steps}; pass at least 1")
     growing = _core.kfac_preset("mlp")
-    most = growing.inverse_interval if factors is None else factors
-    return factors or growing.factor_interval, inverses or most, over_steps
+    if inverses is None:
+        inverses = growing.inverse_interval if factors is None else factors
+    return growing.factor_interval if factors is None else factors, inverses, over_steps

@@ -140,7 +140,7 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
                     module, dist.get_backend(group), averages_gradients=not sends),
                 model_name=name, profile_steps=0 if followed else profile_steps, log_level=log_level)
 
-        self._make = make
+        self._make, self._options = make, options
         self._device = layers[0].weight.device
         self._communicator, self._kfac = make(self._sends_gradients, options)
         # Who averages gradients may be known only when the first pass begins.
@@ -337,12 +337,15 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
         device = self.layers.tracked[0].weight.device
         if sends != self._sends_gradients or device != self._device:
             state = self._kfac.state() if self._kfac.counters["steps"] > 0 else None  # loaded
-            options = self._kfac.options  # some may have been set since
+            now = self._kfac.options  # some may have been set since
             del self._kfac  # only one can watch the gradients
-            self._communicator, self._kfac = self._make(sends, options)
+            self._communicator, self._kfac = self._make(sends, self._options)
             self._sends_gradients, self._device = sends, device
             if state is not None:
                 self._kfac.load(*state)
+            else:
+                self._kfac.change(damping=now.damping, kl_clip=now.kl_clip, factor_interval=now.factor_interval,
+                                  inverse_interval=now.inverse_interval)
             if self._scale is not None:
                 self._kfac.set_loss_scale(self._scale)
             self._sent_before = self._communicator.sent_bytes if self._communicator else 0.0

@@ -41,6 +41,8 @@ def options_of(preset: str, optimizer: torch.optim.Optimizer, given: Mapping[str
     # Whoever gives intervals means them as they are.
     if interval is None and {"factor_interval", "inverse_interval"} & fields.keys():
         interval = "fixed"
+    if interval == "fixed" and "factor_interval" in fields:
+        fields.setdefault("inverse_interval", fields["factor_interval"])
     if interval is not None:
         options.choose_interval(interval)
     for name, value in fields.items():

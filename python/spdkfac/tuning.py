@@ -86,10 +86,12 @@ class SecondLook:
                 for device, state in zip(self._devices, self._random[1:], strict=True):
                     torch.cuda.set_rng_state(state, device)
                 after = closure()
+            if after is None:
+                raise ConfigError("kfac: lm_damping needs a closure that returns the loss")
         finally:
             for parameter, gradient in gradients:
                 parameter.grad = gradient
             for buffer, value in buffers:
                 buffer.copy_(value)
-        kfac.discard()
+            kfac.discard()
         kfac.judge_damping(float(loss), float(after))

@@ -228,8 +228,23 @@ TEST(BlockInverse, AZeroBlockOfAFactorIsDampedLikeTheRest) {
   EXPECT_TRUE(kfac::is_usable(inverse.value).item<bool>());
   // What a batch of inverses has left out.
   const at::Tensor expected = inverse.value.clone();
+  for (const double before : {0.0, 7.0}) {  // none, and that of a block that was not zero
+    inverse.value[1].fill_(before);
+    kfac::invert_zero_blocks(factor, at::full({1}, 0.25, factor.options()), inverse);
+    EXPECT_TRUE(near_within(inverse.value, expected, 1e-12)) << before;
+  }
+}
+
+TEST(BlockInverse, AZeroBlockWithoutDampingHasTheIdentity) {
+  at::Tensor factor = at::zeros({2, 2, 2}, test_options(at::kDouble));
+  factor[0].copy_(at::eye(2, factor.options()) * 4);
+  kfac::Inverse inverse({4, 1, 2}, factor.options());
+  const at::Tensor none = at::zeros({1}, factor.options());
+  kfac::refresh_inverse(factor, none, inverse);
+  const at::Tensor expected = at::stack({at::eye(2) / 4, at::eye(2)}).to(factor.options());
+  EXPECT_TRUE(near_within(inverse.value, expected, 1e-12));
   inverse.value[1].zero_();
-  kfac::invert_zero_blocks(factor, at::full({1}, 0.25, factor.options()), inverse);
+  kfac::invert_zero_blocks(factor, none, inverse);
   EXPECT_TRUE(near_within(inverse.value, expected, 1e-12));
 }
 

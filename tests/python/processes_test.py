@@ -64,7 +64,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Results:
               "clip:own", "clip:ddp", "cluster", "measure", "plan", "scaled:own", "scaled:ddp",
               "overflow:own", "overflow:ddp", "resumed", "seeds", "error:interval", "error:world",
               "error:clip", "error:replace", "error:drop",
-              "error:options", "error:steps", "late-own", "late-damping", "late-loaded"]
+              "error:options", "error:steps", "late-own", "late-damping", "late-loaded", "late-changed"]
     cases += [f"wrapped:{wrap}" for wrap in WRAPPED]
     return run(tmp_path_factory.mktemp("two"), 2, cases)
 
@@ -153,7 +153,9 @@ def test_however_the_model_is_wrapped(two: Results, wrap: str) -> None:
 def test_ddp_that_is_made_later(two: Results) -> None:
     check(two["late-own"], alone(2))
     check(two["late-damping"], alone(2, damping=0.3))
+    assert two["late-damping"]["damping"] == 0.3
     check(two["late-loaded"], alone(2))
+    check(two["late-changed"], alone(2, damping=0.3))
 
 
 def test_with_ddp_only_factors_travel(two: Results) -> None:

@@ -104,10 +104,12 @@ def trained_kinds(algorithm: str, **options: object) -> Result:
     return finish(model, optimizer)
 
 
-def wrapped_after_loading() -> Result:
-    """A state is loaded, then DistributedDataParallel is made by someone else."""
+def wrapped_after_loading(damping: float | None = None) -> Result:
+    """A state is loaded, perhaps with a damping that was set, then DistributedDataParallel is made by someone else."""
     rank = dist.get_rank()
     module, model, optimizer = wrapped("ddp", algorithm="owner-reduce")
+    if damping is not None:
+        optimizer.damping = damping
     for step in range(STEPS):
         if step == 2:
             again, saved = small_net(), copy.deepcopy(optimizer.state_dict())
@@ -119,6 +121,18 @@ def wrapped_after_loading() -> Result:
         loss_of(model, batch(step, rank)).backward()
         optimizer.step()
     return finish(module, optimizer)
+
+
+def late_damping() -> Result:
+    """Set before DistributedDataParallel is made; an optimizer that was made likewise takes the state."""
+    found = trained(wrap="late", later=0.3)
+    module, model, optimizer = wrapped("late", later=0.3)
+    optimizer.zero_grad()
+    loss_of(model, batch(0, dist.get_rank())).backward()
+    optimizer.step()
+    again = kfac_over_sgd(small_net())
+    again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    return {**found, "damping": again.damping}
 
 
 def seeds_differ() -> Result:
@@ -220,8 +234,6 @@ def case(name: str) -> Result:
         return trained(wrap=what, factor_interval=2, inverse_interval=2, profile_steps=1)
     if kind == "late-own":
         return trained(wrap="late", gradients="own")
-    if kind == "late-damping":
-        return trained(wrap="late", later=0.3)
     if kind == "rarely":
         return trained(algorithm=what, factor_interval=2, inverse_interval=2)
     if kind == "kinds":
@@ -259,7 +271,8 @@ def case(name: str) -> Result:
             "steps": loaded_apart,
             "world": lambda: trained(cluster="paper-64x2080ti"),
         }[what])
-    return {"late-loaded": wrapped_after_loading, "resumed": resumed, "seeds": seeds_differ}[kind]()
+    return {"late-loaded": wrapped_after_loading, "late-changed": lambda: wrapped_after_loading(0.3),
+            "late-damping": late_damping, "resumed": resumed, "seeds": seeds_differ}[kind]()
 
 
 def main() -> None:

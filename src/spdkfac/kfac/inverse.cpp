@@ -70,7 +70,6 @@ void raise_matrix(const at::Tensor& factor, const at::Tensor& damping, Inverse& 
                   std::int64_t index) {
   at::Tensor matrix = factor.clone();
   matrix.diagonal().add_(damping);
-  mirror_upper(matrix);
   if (invert_with_raised_pivots(matrix) == kPivotsNotFinite) {
     inverse.kept[index] = true;
     return;
@@ -206,9 +205,11 @@ void invert_zero_blocks(const at::Tensor& factor, const at::Tensor& damping, Inv
   if (!inverse.shape.is_split()) return;
   const at::Tensor zero = factor.diagonal(0, 1, 2).eq(0).all(-1);
   const at::Tensor alone = zero.logical_and(in_zero_group(factor, inverse.shape).logical_not());
-  const at::Tensor reciprocal = for_matrices(damping, inverse.shape).to(factor.scalar_type());
-  const at::Tensor diagonal = inverse.value.diagonal(0, 1, 2);
-  diagonal.copy_(at::where(alone.unsqueeze(1), reciprocal.reciprocal().unsqueeze(1), diagonal));
+  const at::Tensor added = for_matrices(damping, inverse.shape).to(factor.scalar_type());
+  const at::Tensor reciprocal = at::where(added > 0, added.reciprocal(), at::ones_like(added));
+  const at::Tensor diagonal =
+      inverse.value.masked_fill_(alone.view({-1, 1, 1}), 0).diagonal(0, 1, 2);
+  diagonal.copy_(at::where(alone.unsqueeze(1), reciprocal.unsqueeze(1), diagonal));
 }
 
 // The rules of pivots.h for matrices of one element, all at once.

@@ -16,7 +16,7 @@ namespace spdkfac::kfac {
 // The gradients of many layers on a GPU, preconditioned together with a handful of launches: copied
 // to matrices of their own, multiplied with the inverses on a few streams side by side, which is
 // replayed as one CUDA graph after the first time, and copied back. With a rule for grafting the
-// graph also has what goes before and behind that. Inverses and moments must stay where they are;
+// graph also has what comes before and after that. Inverses and moments must stay where they are;
 // gradients may move.
 class PreconditionBatch {
  public:

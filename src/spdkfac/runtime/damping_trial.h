@@ -37,7 +37,7 @@ class DampingTrial {
   std::vector<at::Tensor> others_before_;
 };
 
-// The damping behind a trial. ρ is the change of the loss over the predicted one: above ¾ the
+// The damping after a trial. ρ is the change of the loss over the predicted one: above ¾ the
 // damping falls by 0.9⁵, below ¼, or where the loss is not finite, it rises as much; within
 // [1e-10, 1e10].
 double damping_after(double damping, double change, double predicted);

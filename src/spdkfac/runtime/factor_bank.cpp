@@ -332,6 +332,10 @@ KfacMemory FactorBank::memory() const {
       memory.buffers += bytes_of(factor.sum);
       if (factor.average) memory.factors += bytes_of(factor.average->mean());
       if (factor.inverse) memory.inverses += bytes_of(factor.inverse->value);
+      if (factor.inverted.defined()) memory.inverses += bytes_of(factor.inverted);
+      if (factor.moments) {
+        memory.inverses += bytes_of(factor.moments->first) + bytes_of(factor.moments->second);
+      }
     }
   }
   return memory;

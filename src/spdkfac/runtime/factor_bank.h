@@ -101,7 +101,7 @@ class FactorBank {
   at::Tensor precondition_one(std::size_t layer);
   at::Tensor squared_gradient(std::size_t layer) const;  // ‖∇W‖², 0-d in double precision
   // Calls `plainly`, which preconditions these layers; with grafting the grafted method goes before
-  // it, and gives the lengths behind it.
+  // it, and gives the lengths after it.
   template <class Plainly>
   std::vector<at::Tensor> with_lengths(const std::vector<std::size_t>& layers, Plainly plainly);
   std::vector<kfac::GraftedLayer> grafted(const std::vector<std::size_t>& layers);

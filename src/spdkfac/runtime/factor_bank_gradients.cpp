@@ -140,6 +140,8 @@ bool FactorBank::goes_together(std::size_t index) const {
   const at::ScalarType type = state.factor(FactorSide::kA).inverse->value.scalar_type();
   if (layer.frozen_weight || kind_of(layer.kind).layout != kfac::WeightLayout::kOutIn) return false;
   const at::Tensor bias = layer.bias_gradient();
+  // Moments and lengths leave out a bias without a gradient.
+  if (options_.graft != Graft::kNone && layer.bias.defined() && !bias.defined()) return false;
   return kfac::PreconditionBatch::takes(layer.weight_gradient(), type) &&
          (!bias.defined() || kfac::PreconditionBatch::takes(bias, type));
 }

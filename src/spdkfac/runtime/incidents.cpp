@@ -95,10 +95,9 @@ void Incidents::write_lines() {
   if (not_captured.empty()) return;
   logger_->warn(
       "kfac: layers with a gradient of which no call was seen: {}; their last inverses are used, "
-      "or, without any, their gradients scaled like those of other layers (did the forward pass "
-      "run on another thread, in evaluation mode, or with "
-      "weights computed from the parameters?)",
-      fmt::join(not_captured, ", "));
+      "or, without any, their gradients {} (did the forward pass run on another thread, in "
+      "evaluation mode, or with weights computed from the parameters?)",
+      fmt::join(not_captured, ", "), length_without_inverses());
 }
 
 void Incidents::count(IncidentKind kind, std::int64_t times) {
@@ -134,6 +133,11 @@ std::string Incidents::subject_of(const Incident& incident) const {
                      factor.size);
 }
 
+const char* Incidents::length_without_inverses() const {
+  return options_.graft == Graft::kNone ? "scaled like those of other layers"
+                                        : "with the length of a grafted step";
+}
+
 std::string Incidents::text_of(IncidentKind kind, std::int64_t step,
                                const std::string& subjects) const {
   switch (kind) {
@@ -153,10 +157,8 @@ std::string Incidents::text_of(IncidentKind kind, std::int64_t step,
           "{}{}: {}",
           step, place_, subjects);
     case IncidentKind::kLayerScaled:
-      return fmt::format(
-          "layers without inverses at step {}{} took their gradient, scaled like those of other "
-          "layers: {}",
-          step, place_, subjects);
+      return fmt::format("layers without inverses at step {}{} took their gradient, {}: {}", step,
+                         place_, length_without_inverses(), subjects);
     case IncidentKind::kGradientNotFinite:
       return fmt::format(
           "a gradient has a NaN or an infinity at step {}; all gradients were set to zero for this "

@@ -58,6 +58,7 @@ class Incidents {
   void count(IncidentKind kind, std::int64_t times);
   std::string subject_of(const Incident& incident) const;
   void write_lines();
+  const char* length_without_inverses() const;
   std::string text_of(IncidentKind kind, std::int64_t step, const std::string& subjects) const;
 
   std::vector<std::string> names_;  // of the layers

@@ -25,8 +25,8 @@ struct KfacCounters {
 // Bytes held between steps on this rank.
 struct KfacMemory {
   Bytes factors;
-  Bytes inverses;
-  Bytes buffers;  // this batch's sums, messages, scratch
+  Bytes inverses;  // and what goes with them, as Adam's moments
+  Bytes buffers;   // this batch's sums, messages, scratch
 };
 
 }  // namespace spdkfac

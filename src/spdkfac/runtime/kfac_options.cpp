@@ -48,7 +48,7 @@ void validate(const KfacOptions& options) {
   }
   require(!options.lm_damping || (options.graft == Graft::kNone && options.damping > 0),
           "lm_damping", options.lm_damping,
-          "it with graft=none and a damping above 0: grafted updates have no length to judge");
+          "false, or graft=none and a damping above 0: grafted updates have no length to judge");
   if (options.learning_rate) {
     require(std::isfinite(*options.learning_rate) && *options.learning_rate >= 0, "learning_rate",
             *options.learning_rate, "a finite number of at least 0");

@@ -27,7 +27,7 @@ void Preconditioner::Impl::change(const KfacChanges& changes) {
   const KfacOptions changed = validated(with_changes(options, changes), ranks());
   if (called_ && changed.intervals() != options.intervals()) {
     throw ConfigError(
-        "kfac: intervals cannot change between a forward pass and its step(); change them behind "
+        "kfac: intervals cannot change between a forward pass and its step(); change them after "
         "step()");
   }
   comm::require_same(*distribution_.communicator, "the changed options", digest(changed));
@@ -65,7 +65,7 @@ void Preconditioner::Impl::require_no_trial() const {
 void Preconditioner::Impl::judge_damping(double before, double after) {
   if (!trial_) {
     throw ConfigError(
-        "kfac: there is no step to judge; call judge_damping() only where judges_damping()");
+        "kfac: there is no step to judge; call judge_damping() only when judges_damping() is true");
   }
   const c10::NoGradGuard no_grad;
   const double predicted = std::exchange(trial_, std::nullopt)->predicted();

@@ -23,8 +23,10 @@ void Preconditioner::Impl::load(const KfacState& state) {
   const c10::NoGradGuard no_grad;
   runtime::BankState loaded(bank_, executor_.residence());
   std::exception_ptr failure;
+  KfacOptions changed = options;
   try {
     loaded.check(state, first_options_);
+    changed = validated(options_of_digest(first_options_, state.options), ranks());
   } catch (...) {
     failure = std::current_exception();
   }
@@ -35,7 +37,7 @@ void Preconditioner::Impl::load(const KfacState& state) {
   incidents_.finish();
   refreshes_.forget();
   trial_.reset();
-  adopt(options_of_digest(first_options_, state.options));
+  adopt(changed);
   loaded.load(whole);
   incidents_.counters() = state.counters;
   steps_ = state.counters.steps;

@@ -20,9 +20,8 @@ namespace spdkfac::runtime {
 // `refresh_change` since its inverses were made, and at the latest after `inverse_interval` steps.
 // How far they have moved is measured on the device in each step that renews factors, by the rank
 // that keeps the average (the first one, where all do), and summed over the ranks in one small
-// message. It counts from the second step behind on, so that on a GPU the host need not wait for
-// it. All ranks have the same numbers and decide alike; the numbers are part of LayerState and
-// saved.
+// message. It takes effect two steps later, so that the host never waits for a GPU. All ranks have
+// the same numbers and decide alike; the numbers are part of LayerState and saved.
 class Refreshes {
  public:
   Refreshes(const KfacOptions& options, FactorBank& bank, Residence& residence, bool second_order);

@@ -186,7 +186,7 @@ class InverseBatch::Impl {
             batch.padded < 2 * kSplitRows) {
           continue;
         }
-        const std::int64_t half = batch.padded / 2 + kInverseLeaf<float>;  // or less
+        const std::int64_t half = batch.padded / 2 + 2 * kInverseLeaf<float>;  // or less
         const std::int64_t at_once = std::min(batch.size, kSplitAtOnce);
         room = std::max(room, at_once * 3 * half * batch.padded);
       }

@@ -85,8 +85,9 @@ __global__ void store_kernel(const InverseEntry<Scalar>* entries, std::int64_t p
 }
 
 // One block per matrix; the whole leaf is in registers, 4x4 elements a thread, and each step's
-// pivot row passes through shared memory. The trailing part stays symmetric, so that row tells by
-// how much each row below changes. Rows and columns beyond `size` are the identity's.
+// pivot row passes through shared memory. The trailing part is symmetric, so that row tells by how
+// much each row below changes; only its upper triangle counts, and below it nothing is read. Rows
+// and columns beyond `size` are the identity's.
 template <class Scalar, int kLeaf>
 __global__ void __launch_bounds__((kLeaf / kPerThread) * (kLeaf / kPerThread))
     leaf_kernel(Scalar* work, const Scalar* diagonal, std::int64_t padded, std::int64_t begin,
