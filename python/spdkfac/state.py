@@ -299,7 +299,9 @@ def _same_kind(here: Any, value: Any) -> bool:
     if isinstance(here, (tuple, list)):
         return (isinstance(value, (tuple, list)) and len(value) == len(here)
                 and all(_same_kind(*pair) for pair in zip(here, value, strict=True)))
-    if here is None or isinstance(here, (bool, str)):
+    if isinstance(here, bool):
+        return isinstance(value, bool)
+    if here is None or isinstance(here, str):
         return value is None or isinstance(value, (bool, int, float, str))
     if isinstance(here, (int, float, torch.Tensor)):
         if isinstance(value, torch.Tensor):

@@ -250,6 +250,15 @@ def test_what_one_process_refuses_is_an_error_on_all_of_them_at_once(tmp_path: P
 # --- what is refused ---
 
 
+def test_a_number_is_no_switch() -> None:
+    model = small_net()
+    optimizer = spdkfac.SPDKFACOptimizer(torch.optim.Adam(model.parameters(), lr=0.01), model)
+    state = optimizer.state_dict()
+    state["param_groups"][0]["capturable"] = 1e300
+    with pytest.raises(spdkfac.ConfigError, match="capturable of a parameter group is 1e\\+300"):
+        optimizer.load_state_dict(state)
+
+
 def test_states_of_plain_optimizers_and_earlier_versions_are_refused() -> None:
     model = small_net()
     optimizer = kfac_over_sgd(model)

@@ -48,7 +48,7 @@ class Said:
             killed = set(map(int, KILLED.findall(self.err)))
             by_launcher = by_launcher or victim in killed | named
         if fault == "terminate":  # all ranks agree to stop, and the first one says so
-            by_launcher = by_launcher or "stopped by SIGTERM" in self.out
+            by_launcher = by_launcher or "stopped by SIGTERM" in self.out + self.err
         if by_launcher:
             return []
         return [rank for rank in range(world) if rank != victim and rank not in speaking]

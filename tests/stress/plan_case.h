@@ -24,6 +24,7 @@ struct PlanCase {
   int passes = 1;
   std::int64_t steps = 4;
   double rate = 0.02;
+  double first = 1;  // a factor of all parameters at the start
   KfacOptions kfac;
   PlanOptions plan;
   Source source = Source::kCosts;

@@ -11,6 +11,7 @@ namespace spdkfac::stress {
 
 struct PlanTotals {
   std::int64_t equal = 0;
+  std::int64_t sensitive = 0;  // differ by no more than amplified roundings
   std::int64_t refused = 0;
   double largest = 0;  // relative difference from one rank
   std::uint32_t largest_seed = 0;

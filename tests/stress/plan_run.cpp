@@ -79,7 +79,9 @@ class Rank {
         communicator_(distribution.communicator),
         at_moment_(at_moment),
         model_(one.net, one.seed),
-        kfac_(*model_, one.kfac, distribution) {}
+        kfac_(*model_, one.kfac, distribution) {
+    set_flat(model_, flat(model_) * one.first);
+  }
 
   void load(const Saved& saved) {
     set_flat(model_, saved.parameters);
@@ -193,6 +195,7 @@ Trained train_on_threads(const PlanCase& one, const AtMoment& at_moment,
 
 at::Tensor train_on_joined_batches(const PlanCase& one) {
   StressNet model(one.net, one.seed);
+  set_flat(model, flat(model) * one.first);
   KfacOptions options = one.kfac;
   options.trace = false;
   Distribution alone;
