@@ -161,6 +161,21 @@ class ResumeTest(TrainTestCase):
         whole = self.train(*KFAC, "--max-steps", "20")
         self.assertEqual(rest["parameters_sha256"], whole["parameters_sha256"])
 
+    def test_a_checkpoint_that_cannot_be_opened_is_not_damaged(self) -> None:
+        # What may be gone in a minute: a link that leads nowhere, a folder in its place.
+        self.train("--max-steps", "2", *SAVE)
+        path = self.folder / "run/step-00000003.ckpt"
+        for make, says in ((lambda: path.symlink_to(path.name), "cannot be opened (Too many levels"),
+                           (path.mkdir, "is not a file")):
+            make()
+            done = self.run_program(*TINY, *SAVE, "--resume", "--max-steps", "4")
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(f"run/{path.name}: {says}", done.stderr.splitlines()[-1])
+            self.assertEqual(self.checkpoints(), ["step-00000002.ckpt", path.name])
+            path.unlink() if path.is_symlink() else path.rmdir()
+        rest = self.train("--max-steps", "4", *SAVE, "--resume")
+        self.assertIn("continuing from run/step-00000002.ckpt after 2 steps", rest["stderr"])
+
     def test_a_checkpoint_of_an_earlier_version_is_refused(self) -> None:
         # Those were archives of TorchScript, whose code ran when they were loaded.
         self.train(*KFAC, "--max-steps", "14", *SAVE)
