@@ -6,13 +6,13 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 
-# The paper's comparison; also what README.md shows (tools/check_console.py reads this line).
+# The paper's comparison.
 SIMULATE := simulate --compare --model all --cluster paper-64x2080ti --world 64
 FUZZ_SECONDS ?= 60
 STRESS_MINUTES ?= 60
 SEED ?= 1
 
-.PHONY: help setup program package test train simulate bench overlap reproduce convergence fuzz stress python format lint golden clean
+.PHONY: help setup program package test train simulate bench overlap reproduce convergence fuzz stress python pictures format lint golden clean
 
 help:  ## print this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -79,6 +79,12 @@ stress: setup  ## random faults, plans, networks and files, also under sanitizer
 python: setup program  ## install the Python package in .venv and compare its speed with the program's
 	@.venv/bin/pip install --quiet --disable-pip-version-check .
 	@.venv/bin/python tools/python_overhead.py --program build/release/bin/spdkfac
+
+pictures:  ## draw the pictures of README.md and docs, and make their tables, from records and forecasts
+	@tools/setup.sh
+	@cmake --preset light > /dev/null
+	@cmake --build --preset light --target spdkfac
+	@python3 tools/docs --program build/light/bin/spdkfac
 
 format: setup  ## format the C++ sources
 	@tools/format.sh

@@ -9,8 +9,7 @@ temporary folder that also shows the folder data/. The lines below a command, up
 the end of the block, are its stdout and stderr, byte for byte; a line `…` stands for any lines. A
 command that fails on purpose ends in `# exit N`; a long one goes on after a backslash. A block
 opened with ```json NAME (any language) is written to the file NAME for the commands below it.
-Other commands (make, cmake, git, cd) are not run: targets, presets and files must exist. For
-`make simulate` the lines below are the program's output alone, without those of the build.
+Other commands (make, cmake, git, cd) are not run: targets, presets and files must exist.
 """
 
 from __future__ import annotations
@@ -87,8 +86,6 @@ def run(command: str, program: Path, folder: Path) -> list[str] | None:
     words = shlex.split(command[: match.start()] if match else command)
     if words[0] == "spdkfac":
         words[0] = str(program)
-    elif words[:2] == ["make", "simulate"]:
-        words = [str(program), *make_simulate_words()]
     elif words[0] not in ("cat", "head"):
         check_not_run(words)
         return None
@@ -104,13 +101,6 @@ def run(command: str, program: Path, folder: Path) -> list[str] | None:
     if text and not text.endswith("\n"):
         raise Problem("the output does not end in a newline")
     return text.split("\n")[:-1]
-
-
-def make_simulate_words() -> list[str]:
-    match = re.search(r"^SIMULATE := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
-    if not match:
-        raise Problem("the Makefile has no line `SIMULATE := …`")
-    return shlex.split(match[1])
 
 
 def check_not_run(words: list[str]) -> None:

@@ -47,8 +47,8 @@ IN_PUBLIC_NAMESPACE = {
     "runtime/preconditioner_impl.h", "runtime/step_meter.h", "trace/trace_json.h",
 }
 
-# Lines of a file at most, by the folder at the top.
-MAX_LINES = {"src": 400, "python": 400, "tests": 600, "tools": 600}
+# Lines of a file at most, by the folder at the top. Docstrings list every option in Python.
+MAX_LINES = {"src": 400, "python": 500, "tests": 600, "tools": 600}
 LICENSED = ("src", "tests", "benchmarks", "tools", "cmake", "python", "examples")
 CXX_SUFFIXES = {".h", ".cuh", ".cpp", ".cu"}
 SOURCE_SUFFIXES = CXX_SUFFIXES | {".py", ".sh", ".cmake"}

@@ -42,7 +42,7 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
 
     The loss is a mean over the examples (`loss_reduction`). Make it after the model is on its device, in the thread
     that runs the forward passes. With torch.distributed all processes make it and call `step`,
-    `state_dict` and `load_state_dict` equally often. docs/python.md explains all options.
+    `state_dict` and `load_state_dict` equally often.
     """
 
     def __init__(
@@ -90,6 +90,55 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
         model_name: str | None = None,
         log_level: str = "warning",
     ) -> None:
+        """Wraps `optimizer`, which steps for `model`. The guide, docs/python.md, explains the options.
+
+        Args:
+            optimizer: A torch optimizer of the model's parameters; not LBFGS.
+            model: The model, on its device, or a DistributedDataParallel of it.
+            preset: `"mlp"`, `"cnn"`, `"cnn-large-batch"`, `"transformer"` or `"paper"`: chooses what is not given.
+                None: by the model's layers.
+            others: An optimizer for the parameters outside K-FAC's layers, or `"adamw"`, `"sgd"`. None: the wrapped one.
+            algorithm: How ranks share the work: a name of `spdkfac.algorithms()`, or `"auto"`.
+            damping: γ, added to the factors before they are inverted. None: by the preset.
+            lm_damping: Let γ follow the loss; needs `graft="none"` and `step(closure)`.
+            damping_mode: `"relative"` to each factor's mean diagonal, `"pi"` (divided by traces) or `"plain"`. None: by
+                the preset.
+            running_average: Weight of the old average of a factor. None: by the preset.
+            identity_start: Whether averages start from the identity.
+            convention: Scale of the factors.
+            loss_reduction: What the loss is over the examples.
+            examples: Examples of a pass: a number, `"tokens"`, or a function of the first input. None: dimension 0.
+            kl_clip: Limit of an update, only with `graft="none"`; 0: none. None: by the preset.
+            graft: Whose length an update has: Adam's step, the gradient (`"sgd"`), or K-FAC's own (`"none"`). None: by
+                the preset.
+            interval: `"auto"`: refreshes become rarer; `"adaptive"`: when factors have moved; `"fixed"`: as the next
+                two say. None: by the preset.
+            factor_interval: Steps between new factors, or the most. None: 10, or 1 with `"fixed"`.
+            inverse_interval: Steps between new inverses, or the most. None: 100, or `factor_interval` with `"fixed"`.
+            refresh_change: With `"adaptive"`, the relative change of a factor that renews inverses. None: 0.1.
+            factor_rows: Factors of layers with more rows come from a sample of so many. None or 0: from all.
+            couple_momentum: Let SGD's momentum fall with the learning rate.
+            rescale_weights: Scale weights back that outgrow their norm: True, or patterns of layer names.
+            precision: Of K-FAC's products on a GPU.
+            max_dimension: Rows above which a factor is not kept whole.
+            large_factors: What is kept of such a factor: its diagonal, or blocks along it.
+            memory_limit: Bytes that K-FAC may take on a rank. None: what is free.
+            patch_memory: Bytes for the patches of a convolution.
+            trace: Whether to keep a trace of each step, for `write_trace`.
+            skip_layers: Regular expressions; layers whose names match are left out.
+            partial_layers: Likewise: layers that see only some of the examples, as experts do.
+            split: Layers whose outputs count as several layers, by name or regular expression, and into how many.
+            scaler: The GradScaler that scales the loss.
+            gradients: Who averages them over the ranks: `"own"`, `"averaged"` (someone else) or `"auto"`.
+            process_group: The ranks that work together. None: all.
+            plan: A plan, or the file of one, to follow instead of `algorithm`, `cluster` and `variant`.
+            cluster: Costs to plan for: a `Cluster`, a bundled name or a file. None or `"measure"`: measured.
+            variant: Fields of the algorithm to change.
+            profile_steps: Timed steps after which the plan is made again; 0: never.
+            timeout: Seconds that an operation between ranks may take.
+            model_name: Name of the model in plans. None: its class.
+            log_level: Which messages go to stderr.
+        """
         if isinstance(optimizer, (SPDKFACOptimizer, torch.optim.LBFGS)):
             raise ConfigError(f"kfac: {type(optimizer).__name__} cannot be wrapped; pass an optimizer "
                               "that steps once per batch, such as SGD or Adam")
@@ -202,11 +251,12 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
         return self.optimizer.defaults
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Passes whose gradients this throws away do not count for the factors either."""
+        """As the wrapped optimizer's. Passes whose gradients this throws away do not count for the factors either."""
         self.optimizer.zero_grad(set_to_none)
         self._kfac.gradients_zeroed()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds it to the wrapped optimizer; K-FAC's layers stay those of the model when this was made."""
         self.optimizer.add_param_group(param_group)
 
     @_disable_dynamo

@@ -301,9 +301,19 @@ def plan(model: Model | str | Path, cluster: Cluster | str | Path, *, world: int
          algorithm: str = "spd-kfac", batch: int | None = None, factor_interval: int | None = None,
          inverse_interval: int | None = None, interval: Interval = "fixed", over_steps: int = OVER_STEPS,
          **variant: str | int) -> Plan:
-    """Plans who inverts which factor and which tensors share a message, on `world` ranks.
+    """Plans who inverts which factor and which tensors share a message.
 
-    `variant` overrides fields of the algorithm, such as `fusion="optimal"` (docs/cli.md).
+    Args:
+        model: A layer table, a bundled name or a file.
+        cluster: A cost model, a bundled name or a file.
+        world: Number of ranks. None: the cluster's.
+        algorithm: A name of `algorithms()`.
+        batch: Examples per rank. None: the model's.
+        factor_interval: Steps between new factors, or the most.
+        inverse_interval: Steps between new inverses, or the most.
+        interval: `"auto"` and `"adaptive"`: intervals grow, as in training.
+        over_steps: The first steps that growing intervals are averaged over.
+        **variant: Fields of the algorithm to change, such as `fusion="optimal"` (docs/cli.md).
     """
     one = _simulate_one(as_model(model), as_cluster(cluster), world, algorithm, batch,
                         intervals_of(factor_interval, inverse_interval, interval, over_steps), variant,
@@ -319,8 +329,20 @@ def simulate(model: Model | str | Path, cluster: Cluster | str | Path, *, world:
              jitter: float = 0.0, seed: int = 0, **variant: str | int) -> Prediction:
     """Predicts an iteration of an algorithm or of a plan.
 
-    `slow` maps processes to factors on their computing times. Growing intervals (`interval="auto"`,
-    and `"adaptive"`, which count the same) are averaged over the first `over_steps` steps.
+    Args:
+        model: A layer table, a bundled name or a file.
+        cluster: A cost model, a bundled name or a file.
+        world: Number of ranks. None: the cluster's.
+        algorithm: A name of `algorithms()`, or a plan.
+        batch: Examples per rank. None: the model's.
+        factor_interval: Steps between new factors, or the most.
+        inverse_interval: Steps between new inverses, or the most.
+        interval: `"auto"` and `"adaptive"`: intervals grow, as in training.
+        over_steps: The first steps that growing intervals are averaged over.
+        slow: Ranks that compute more slowly, with how many times as long they take.
+        jitter: Share by which the time of each task varies, from 0 to 1.
+        seed: Of the jitter.
+        **variant: Fields of the algorithm to change, such as `fusion="optimal"` (docs/cli.md).
     """
     simulation = _core.SimulationOptions(dict(slow or {}), jitter, seed)
     table, costs = as_model(model), as_cluster(cluster)
@@ -339,7 +361,19 @@ def compare(model: Model | str | Path, cluster: Cluster | str | Path, *, world: 
             algorithms: Iterable[str] | None = None, batch: int | None = None,
             factor_interval: int | None = None, inverse_interval: int | None = None,
             interval: Interval = "fixed", over_steps: int = OVER_STEPS) -> Comparison:
-    """Forecasts several algorithms, by default all."""
+    """Forecasts several algorithms.
+
+    Args:
+        model: A layer table, a bundled name or a file.
+        cluster: A cost model, a bundled name or a file.
+        world: Number of ranks. None: the cluster's.
+        algorithms: Their names. None: all.
+        batch: Examples per rank. None: the model's.
+        factor_interval: Steps between new factors, or the most.
+        inverse_interval: Steps between new inverses, or the most.
+        interval: `"auto"` and `"adaptive"`: intervals grow, as in training.
+        over_steps: The first steps that growing intervals are averaged over.
+    """
     names = _core.compared_algorithms() if algorithms is None else algorithms
     return Comparison(
         simulate(model, cluster, world=world, algorithm=name, batch=batch,

@@ -20,6 +20,7 @@ class ChangeableOptions:
 
     @property
     def damping(self) -> float:
+        """γ, as the next inverses use it."""
         return self._kfac.options.damping
 
     @damping.setter
@@ -28,6 +29,7 @@ class ChangeableOptions:
 
     @property
     def kl_clip(self) -> float:
+        """The limit of an update; 0: none."""
         return self._kfac.options.kl_clip
 
     @kl_clip.setter
@@ -36,6 +38,7 @@ class ChangeableOptions:
 
     @property
     def factor_interval(self) -> int:
+        """Steps between new factors, or the most."""
         return self._kfac.options.factor_interval
 
     @factor_interval.setter
@@ -44,6 +47,7 @@ class ChangeableOptions:
 
     @property
     def inverse_interval(self) -> int:
+        """Steps between new inverses, or the most."""
         return self._kfac.options.inverse_interval
 
     @inverse_interval.setter

@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["docs/python.md", "docs/from-kfac-pytorch.md", "README.md"]
+# Python, and changes to Python, whose result runs.
+BLOCK = re.compile(r"^```(python|diff)\n(.*?)^```", re.S | re.M)
+PAGES = [str(page.relative_to(ROOT)) for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+         if BLOCK.search(page.read_text(encoding="utf-8"))]
 # What the pages take for granted: a small network, its data, and nothing to say about other layers.
 PROLOGUE = """
 import warnings; warnings.simplefilter("ignore")
@@ -29,11 +32,22 @@ device = "cpu"
 """
 
 
+def changed(diff: str) -> str:
+    """The code after a change."""
+    lines = diff.splitlines()
+    assert all(line[:1] in ("+", "-", " ") for line in lines), diff
+    return "\n".join(line[1:] for line in lines if not line.startswith("-"))
+
+
+def test_pages_with_python_are_found() -> None:
+    assert {"README.md", "docs/python.md", "docs/from-kfac-pytorch.md", "docs/first-steps-python.md",
+            "docs/install.md", "docs/choosing.md", "docs/faq.md"} <= set(PAGES)
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_python_blocks_run(page: str, tmp_path: Path) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)
-    assert blocks, page
+    blocks = [changed(code) if language == "diff" else code for language, code in BLOCK.findall(text)]
     program = PROLOGUE + "\n".join(blocks)
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=dict(os.environ),
                           capture_output=True, text=True, timeout=120, check=False)
