@@ -12,7 +12,7 @@ FUZZ_SECONDS ?= 60
 STRESS_MINUTES ?= 60
 SEED ?= 1
 
-.PHONY: help setup program package test train simulate bench overlap reproduce convergence fuzz stress python pictures format lint golden clean
+.PHONY: help setup program package test train simulate bench overlap reproduce convergence fuzz stress python pictures docs format lint golden clean
 
 help:  ## print this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -85,6 +85,11 @@ pictures:  ## draw the pictures of README.md and docs, and make their tables, fr
 	@cmake --preset light > /dev/null
 	@cmake --build --preset light --target spdkfac
 	@python3 tools/docs --program build/light/bin/spdkfac
+
+docs:  ## build the documentation as a site that needs no network: build/docs/index.html
+	@tools/setup.sh --docs
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict --quiet
+	@echo "build/docs/index.html"
 
 format: setup  ## format the C++ sources
 	@tools/format.sh

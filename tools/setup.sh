@@ -3,19 +3,22 @@
 # Installs what is missing of what the build needs, and says nothing if all is there:
 #   tools/setup.sh           planning and simulation
 #   tools/setup.sh --torch   also training: MPI, a data set and, in .venv, LibTorch (requirements.txt)
-#   tools/setup.sh --test    also what the tests run (requirements-test.txt, a browser)
+#   tools/setup.sh --test    also what the tests run (requirements-test.txt, a browser, --docs)
+#   tools/setup.sh --docs    only what the site of the documentation needs, in .venv-docs (requirements-docs.txt)
 # A Debian package counts as installed if dpkg says so, or if its program, header or folder is found.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 with_torch=false
 with_tests=false
+only_docs=false
 case ${1-} in
   "") ;;
   --torch) with_torch=true ;;
   --test) with_torch=true with_tests=true ;;
+  --docs) only_docs=true ;;
   *)
-    echo "setup: unknown argument $1; pass --torch, --test or nothing" >&2
+    echo "setup: unknown argument $1; pass --torch, --test, --docs or nothing" >&2
     exit 2
     ;;
 esac
@@ -34,6 +37,8 @@ needed=(
   "libgmock-dev gmock/gmock.h"
   "libbenchmark-dev benchmark/benchmark.h"
 )
+$only_docs && needed=("python3 python3" "python3-venv /usr/share/doc/python3-venv"
+  "ca-certificates /etc/ssl/certs/ca-certificates.crt")
 if $with_torch; then
   needed+=(
     "zlib1g-dev zlib.h"
@@ -48,6 +53,7 @@ fi
 # The build works without these. They cache compilations, check the format, slow a link down and test
 # the page in a browser.
 useful=("ccache ccache")
+$only_docs && useful=()
 if $with_tests; then
   useful+=("clang-format clang-format" "iproute2 /usr/sbin/tc" "chromium chromium")
 fi
@@ -131,9 +137,28 @@ install_python_packages() {
   fi
 }
 
+# Its own environment: the site needs neither torch nor the versions that the tests run with. Tests of the
+# site are skipped without it.
+install_docs_packages() {
+  local stamp
+  stamp=.venv-docs/.installed-$(sha256sum <requirements-docs.txt | cut -c1-16)
+  [[ -e $stamp ]] && return 0
+  echo "setup: installing the packages of requirements-docs.txt in .venv-docs"
+  [[ -x .venv-docs/bin/pip ]] || python3 -m venv .venv-docs
+  if .venv-docs/bin/pip install --quiet --disable-pip-version-check --no-compile -r requirements-docs.txt; then
+    touch "$stamp"
+  else
+    echo "setup: pip could not install the packages of the site; check the network and run this again" >&2
+    return 1
+  fi
+}
+
 install_debian_packages
-if $with_tests; then
+if $only_docs; then
+  install_docs_packages
+elif $with_tests; then
   install_python_packages requirements-test.txt
+  install_docs_packages || true
 elif $with_torch; then
   install_python_packages requirements.txt
 fi
