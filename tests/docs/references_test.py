@@ -103,6 +103,37 @@ class PythonReferenceTest(unittest.TestCase):
             self.assertEqual(sorted(listed), sorted(arguments), name)
 
 
+class SnippetsTest(unittest.TestCase):
+    """Python and console blocks run elsewhere: tests/python/docs_test.py and tools/check_console.py."""
+
+    def blocks(self, page: str, language: str) -> list[str]:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        found = re.findall(rf"^```{language}\n(.*?)^```", text, re.S | re.M)
+        self.assertTrue(found, page)
+        return found
+
+    def test_cpp_is_part_of_programs_that_are_built_and_run(self) -> None:
+        programs = [(ROOT / name).read_text(encoding="utf-8") for name in ("tests/consumer/main.cpp", "examples/minimal.cpp")]
+        for page in ("README.md", "docs/first-steps-cpp.md"):
+            for block in self.blocks(page, "cpp"):
+                self.assertTrue(any(block in program for program in programs), f"{page}: {block}")
+
+    def test_cmake_is_that_of_a_project_that_is_built(self) -> None:
+        lines = (ROOT / "tests/consumer/CMakeLists.txt").read_text(encoding="utf-8").splitlines()
+        for page in ("README.md", "docs/first-steps-cpp.md"):
+            for block in self.blocks(page, "cmake"):
+                self.assertLessEqual(set(block.splitlines()), set(lines), page)
+
+    def test_commands_are_there(self) -> None:
+        targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+        for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]:
+            text = page.read_text(encoding="utf-8")
+            for target in re.findall(r"(?:`|^    |^)make ([a-z]+)(?=[`\s])", text, re.M):
+                self.assertIn(target, targets, page)
+            for script in re.findall(r"(?:`|^    |^)((?:tools|examples)/[\w/.]+\.(?:sh|py))", text, re.M):
+                self.assertTrue((ROOT / script).is_file(), f"{page}: {script}")
+
+
 class TablesTest(unittest.TestCase):
     def test_columns_of_numbers_are_right_aligned(self) -> None:
         self.assertEqual(tables.table(["", "ms"], [["a", "1"], ["b", "20"]]),

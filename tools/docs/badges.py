@@ -10,7 +10,7 @@ from svg import ROOT, number
 
 PAPER = "arXiv 2107.06533"
 GREY, BLUE = "#4b5563", "#0b63a5"
-LETTER = 6.3  # mean width of one, at 11 pixels, in a wide font
+LETTER = 6.5  # mean width of one, at 11 pixels, in a wide font
 
 
 def facts() -> dict[str, tuple[str, str]]:
