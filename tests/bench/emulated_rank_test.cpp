@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/bench/emulated_rank.h"
 
-#include <gtest/gtest.h>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "spdkfac/comm/mirrored_peers.h"
 #include "spdkfac/plan/planner.h"
+#include "spdkfac/runtime/preconditioner.h"
+#include "spdkfac/sim/simulator.h"
 #include "support/models.h"
 
 namespace spdkfac::bench {
@@ -70,6 +79,81 @@ TEST(EmulatedRank, DoesTheWorkOfTheOneThatComputesLongest) {
   const Plan again = planner_of_emulated_rank(plain, costs, 3)(timed, {}, StepKind::kFull);
   EXPECT_EQ(again.placements[1].owner, 3);
   EXPECT_EQ(again.placements[3].owner, 1);
+}
+
+// How long each message of a plan takes, by name.
+using Charges = std::vector<std::pair<std::string, Seconds>>;
+
+// Notes what the link of an emulated rank charges for the messages of plans.
+class NotingLink final : public Communicator {
+ public:
+  NotingLink(int world, const CostModel& costs) : inner_(0, world), link_(link_of(costs)) {}
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  Work start(Request request) override {
+    if (request.charged)
+      charges.emplace_back(request.what, link_(request.operation, request.load()));
+    return inner_.start(std::move(request));
+  }
+  Charges charges;
+
+ private:
+  comm::MirroredPeers inner_;
+  EmulatedLink::Duration link_;
+};
+
+Charges simulated_charges(const Plan& plan, const ModelSpec& model, const CostModel& costs) {
+  Charges charges;
+  const IterationResult result = simulate(plan, model, costs);
+  for (const TraceEvent& event : result.trace.events()) {
+    if (event.rank != 0 || event.lane != Lane::kChannel) continue;
+    charges.emplace_back(result.trace.names()[event.name], event.duration);
+  }
+  return charges;
+}
+
+// Factors travel with the numbers of their examples, a message of several tensors pays per_tensor
+// for each, and a layer with a bias has two gradients: all of it must be charged alike.
+TEST(EmulatedLink, ChargesWhatTheSimulatorCharges) {
+  constexpr int kWorld = 4;
+  CostModel costs = support::affine_costs(kWorld, 0, 0, CubicInverse{.c0 = 1e-9});
+  costs.all_reduce = CollectiveCost(Seconds(1), Seconds(0.125), Seconds(0.25));
+  costs.reduce = CollectiveCost(Seconds(2), Seconds(0.25), Seconds(0.5));
+  costs.broadcast = CollectiveCost(CostTable({{1, Seconds(1)}, {8, Seconds(2)}, {64, Seconds(32)}}),
+                                   Seconds(0.5));
+  costs.compute = ComputeRates{FlopsPerSecond(1e9), FlopsPerSecond(1e9), FlopsPerSecond(1e9)};
+  for (const AlgorithmInfo& info : named_algorithms()) {
+    SCOPED_TRACE(info.name);
+    torch::manual_seed(3);
+    torch::nn::Sequential net(torch::nn::Linear(5, 4), torch::nn::Tanh(),
+                              torch::nn::Linear(torch::nn::LinearOptions(4, 3).bias(false)),
+                              torch::nn::Tanh(), torch::nn::Linear(3, 2));
+    const auto link = std::make_shared<NotingLink>(kWorld, costs);
+    std::pair<Plan, ModelSpec> followed;
+    Distribution distribution;
+    distribution.communicator = link;
+    distribution.plans = CustomPlanner{
+        [&](const ModelSpec& model, const RefreshIntervals& intervals, StepKind kind) {
+          Plan plan = make_plan(model, costs, kWorld, info.options, intervals, kind);
+          followed = {plan, model};
+          return plan;
+        },
+        info.options.second_order()};
+    Preconditioner kfac(*net, {.damping = 0.1}, distribution);
+    for (int step = 0; step < 2; ++step) {
+      link->charges.clear();
+      net->zero_grad();
+      net->forward(torch::ones({6, 5})).square().mean().backward();
+      kfac.step(0.1);
+    }
+    const Charges expected = simulated_charges(followed.first, followed.second, costs);
+    EXPECT_GT(expected.size(), 0U);
+    ASSERT_EQ(link->charges.size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(link->charges[i].first, expected[i].first);
+      EXPECT_EQ(link->charges[i].second, expected[i].second) << expected[i].first;
+    }
+  }
 }
 
 }  // namespace

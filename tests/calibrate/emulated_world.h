@@ -17,7 +17,8 @@ inline constexpr double kBeta = 4e-6;
 inline EmulatedLink emulated_world() {
   const auto inner = world();
   const int ranks = inner->size();
-  return EmulatedLink(inner, [ranks](Operation operation, std::int64_t elements) {
+  return EmulatedLink(inner, [ranks](Operation operation, const Load& load) {
+    const std::int64_t elements = load.elements;
     if (operation == Operation::kBarrier) return Seconds(0);
     const double share = operation == Operation::kAllReduce ? 1 : 0.5;
     const double result = operation == Operation::kAllGather ? static_cast<double>(elements * ranks)

@@ -13,8 +13,8 @@ namespace {
 
 // Slow enough that operations queue on the link, fast enough for hundreds of them.
 std::shared_ptr<Communicator> emulated(std::shared_ptr<Communicator> inner) {
-  return std::make_shared<EmulatedLink>(std::move(inner), [](Operation, std::int64_t elements) {
-    return Seconds(20e-6 + 1e-9 * static_cast<double>(elements));
+  return std::make_shared<EmulatedLink>(std::move(inner), [](Operation, const Load& load) {
+    return Seconds(20e-6 + 1e-9 * static_cast<double>(load.elements));
   });
 }
 

@@ -16,10 +16,9 @@ using std::chrono::milliseconds;
 
 // One millisecond for each element, so that operations are long beside a late wake-up.
 std::unique_ptr<EmulatedLink> slow_link() {
-  return std::make_unique<EmulatedLink>(make_local_communicator(),
-                                        [](Operation, std::int64_t elements) {
-                                          return Seconds(1e-3 * static_cast<double>(elements));
-                                        });
+  return std::make_unique<EmulatedLink>(make_local_communicator(), [](Operation, const Load& load) {
+    return Seconds(1e-3 * static_cast<double>(load.elements));
+  });
 }
 
 OperationSpan span_of(const Work& work) { return work.span().value(); }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "spdkfac/plan/fusion_planner.h"
 #include "spdkfac/sim/simulator.h"
 #include "spdkfac/trace/breakdown.h"
 
@@ -66,6 +67,24 @@ ModelSpec with_absent_times(ModelSpec model, const CostModel& costs) {
   complete_timings(inverses);
   complete_timings(preconditioning);
   return model;
+}
+
+EmulatedLink::Duration link_of(const CostModel& costs) {
+  return [costs](Operation operation, const Load& load) {
+    switch (operation) {
+      case Operation::kAllReduce:
+        return plan::message_time(costs, {CollectiveOp::kAllReduce, {}}, load.elements,
+                                  load.tensors);
+      case Operation::kReduce:
+        return plan::message_time(costs, {CollectiveOp::kReduce, 0}, load.elements, load.tensors);
+      case Operation::kBroadcast:
+        return costs.broadcast.time(load.elements, load.tensors);
+      case Operation::kAllGather:  // not of training steps
+      case Operation::kBarrier:
+        break;
+    }
+    return Seconds(0);
+  };
 }
 
 Planner planner_of_emulated_rank(Planner planner, const CostModel& costs, int rank) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/bench/emulated_rank.h"
 #include "spdkfac/comm/emulated_link.h"
 #include "spdkfac/comm/mirrored_peers.h"
 #include "spdkfac/train/train_planner.h"
@@ -17,21 +18,6 @@ Setup real_setup(const train::Ranks& ranks, at::Device device, const train::Rank
   const CostModel costs = train::costs_of_ranks(options, ranks, device, [](const auto&) {});
   head.cluster = costs.name;
   return {ranks, device, costs, options.profile_steps, [&ranks] { return ranks.communicator(); }};
-}
-
-Seconds time_of(const CostModel& costs, Operation operation, std::int64_t elements) {
-  switch (operation) {
-    case Operation::kAllReduce:
-      return costs.all_reduce.time(elements);
-    case Operation::kReduce:
-      return costs.reduce.time(elements);
-    case Operation::kBroadcast:
-      return costs.broadcast.time(elements);
-    case Operation::kAllGather:  // not of training steps
-    case Operation::kBarrier:
-      break;
-  }
-  return Seconds(0);
 }
 
 // The network of a cluster with this machine's computation.
@@ -61,12 +47,8 @@ Setup emulated_setup(const train::Ranks& ranks, at::Device device,
       "progress; messages take the time that the cluster's cost model gives.",
       world);
   return {ranks, device, costs, options.ranks.profile_steps, [costs, world, device] {
-            return make_emulated_link(
-                std::make_shared<comm::MirroredPeers>(/*rank=*/0, world),
-                [costs](Operation operation, std::int64_t elements) {
-                  return time_of(costs, operation, elements);
-                },
-                device);
+            return make_emulated_link(std::make_shared<comm::MirroredPeers>(/*rank=*/0, world),
+                                      link_of(costs), device);
           }};
 }
 

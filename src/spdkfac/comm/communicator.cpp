@@ -79,28 +79,34 @@ const char* operation_name(Operation operation) {
   return "?";
 }
 
-Work Communicator::all_reduce_async(const at::Tensor& tensor, std::string what) {
+Work Communicator::all_reduce_async(const at::Tensor& tensor, std::string what,
+                                    std::optional<Load> charged) {
   return check_and_start({.operation = Operation::kAllReduce,
                           .tensor = tensor,
                           .output = {},
                           .root = 0,
-                          .what = std::move(what)});
+                          .what = std::move(what),
+                          .charged = charged});
 }
 
-Work Communicator::reduce_async(const at::Tensor& tensor, int root, std::string what) {
+Work Communicator::reduce_async(const at::Tensor& tensor, int root, std::string what,
+                                std::optional<Load> charged) {
   return check_and_start({.operation = Operation::kReduce,
                           .tensor = tensor,
                           .output = {},
                           .root = root,
-                          .what = std::move(what)});
+                          .what = std::move(what),
+                          .charged = charged});
 }
 
-Work Communicator::broadcast_async(const at::Tensor& tensor, int root, std::string what) {
+Work Communicator::broadcast_async(const at::Tensor& tensor, int root, std::string what,
+                                   std::optional<Load> charged) {
   return check_and_start({.operation = Operation::kBroadcast,
                           .tensor = tensor,
                           .output = {},
                           .root = root,
-                          .what = std::move(what)});
+                          .what = std::move(what),
+                          .charged = charged});
 }
 
 Work Communicator::all_gather_async(const at::Tensor& tensor, const at::Tensor& all,

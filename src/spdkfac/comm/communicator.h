@@ -16,6 +16,13 @@ namespace spdkfac {
 enum class Operation { kAllReduce, kReduce, kBroadcast, kAllGather, kBarrier };
 const char* operation_name(Operation operation);  // all_reduce, reduce, …
 
+// What a cost model charges an operation for: a message may carry a few elements more than the
+// tensors that it is for.
+struct Load {
+  std::int64_t elements = 0;
+  std::int64_t tensors = 1;
+};
+
 // One operation, as all ranks start it.
 struct Request {
   Operation operation = Operation::kBarrier;
@@ -23,6 +30,12 @@ struct Request {
   at::Tensor output;  // for kAllGather: [size, elements of tensor]
   int root = 0;       // for kReduce and kBroadcast
   std::string what;   // names the operation in errors and traces; the same on all ranks
+  // Of one tensor as it is, unless said.
+  std::optional<Load> charged = {};
+
+  Load load() const {
+    return charged.value_or(Load{.elements = tensor.defined() ? tensor.numel() : 0});
+  }
 };
 
 // When an operation began and ended, on this rank's clock.
@@ -82,10 +95,13 @@ class Communicator {
   virtual int size() const = 0;
 
   // Sums over the ranks, in place.
-  Work all_reduce_async(const at::Tensor& tensor, std::string what);
+  Work all_reduce_async(const at::Tensor& tensor, std::string what,
+                        std::optional<Load> charged = {});
   // Sums over the ranks, in place at the root; on other ranks the contents become undefined.
-  Work reduce_async(const at::Tensor& tensor, int root, std::string what);
-  Work broadcast_async(const at::Tensor& tensor, int root, std::string what);
+  Work reduce_async(const at::Tensor& tensor, int root, std::string what,
+                    std::optional<Load> charged = {});
+  Work broadcast_async(const at::Tensor& tensor, int root, std::string what,
+                       std::optional<Load> charged = {});
   // `all` is [size, elements of tensor]: row r is the tensor of rank r.
   Work all_gather_async(const at::Tensor& tensor, const at::Tensor& all, std::string what);
   // Returns when every rank has called it.

@@ -32,8 +32,7 @@ EmulatedLink::EmulatedLink(std::shared_ptr<Communicator> inner, Duration duratio
     : inner_(std::move(inner)), duration_(std::move(duration)) {}
 
 Work EmulatedLink::start(Request request) {
-  const std::int64_t elements = request.tensor.defined() ? request.tensor.numel() : 0;
-  const Seconds length = duration_(request.operation, elements);
+  const Seconds length = duration_(request.operation, request.load());
   OperationSpan span;
   span.begin = std::max(link_free_, Clock::now());
   span.end = span.begin +

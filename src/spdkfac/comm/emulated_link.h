@@ -13,11 +13,11 @@ namespace spdkfac {
 
 // Passes every operation to another communicator, but lets it end only when it would have ended on
 // a slower link. The link carries one operation at a time, first in first out, each for the time
-// that `duration` returns, so one machine can stand in for a rank of a cluster.
-// wait() sleeps on the host until the end; span() is the time on the link.
+// that `duration` returns for what it is charged for, so one machine can stand in for a rank of a
+// cluster. wait() sleeps on the host until the end; span() is the time on the link.
 class EmulatedLink final : public Communicator {
  public:
-  using Duration = std::function<Seconds(Operation operation, std::int64_t elements)>;
+  using Duration = std::function<Seconds(Operation operation, const Load& load)>;
 
   EmulatedLink(std::shared_ptr<Communicator> inner, Duration duration);
 

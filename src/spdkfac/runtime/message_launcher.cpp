@@ -163,8 +163,8 @@ Work MessageLauncher::launch(std::size_t message) {
   const Route& route = step_->messages()[message].route;
   const PlannedStep::Outgoing& what = step_->outgoing(message);
   return route.op == CollectiveOp::kReduce
-             ? communicator_.reduce_async(part(what.range), *route.root, what.name)
-             : communicator_.all_reduce_async(part(what.range), what.name);
+             ? communicator_.reduce_async(part(what.range), *route.root, what.name, what.load())
+             : communicator_.all_reduce_async(part(what.range), what.name, what.load());
 }
 
 void MessageLauncher::send(std::size_t message) {
@@ -223,9 +223,9 @@ void MessageLauncher::launch_broadcasts() {
 }
 
 void MessageLauncher::launch_broadcast(std::size_t broadcast) {
-  broadcasts_[broadcast] = communicator_.broadcast_async(broadcast_buffer(broadcast),
-                                                         step_->broadcasts()[broadcast].root,
-                                                         step_->outgoing_broadcast(broadcast).name);
+  const PlannedStep::Outgoing& what = step_->outgoing_broadcast(broadcast);
+  broadcasts_[broadcast] = communicator_.broadcast_async(
+      broadcast_buffer(broadcast), step_->broadcasts()[broadcast].root, what.name, what.load());
 }
 
 void MessageLauncher::wait_for_broadcast(std::size_t broadcast) {

@@ -29,9 +29,12 @@ PlannedStep::PlannedStep(Plan plan, const ModelSpec& model, LayerOrder order)
 void PlannedStep::lay_out_messages(const ModelSpec& model) {
   for (const Message& message : plan_.messages) {
     std::int64_t inside = buffer_elements_;
+    std::int64_t tensors = 0;
     for (const Member& member : message.members) {
-      const std::int64_t elements =
-          member_size(model.layers[static_cast<std::size_t>(member.layer)], member.kind).elements;
+      const MemberSize size =
+          member_size(model.layers[static_cast<std::size_t>(member.layer)], member.kind);
+      const std::int64_t elements = size.elements;
+      tensors += size.tensors;
       const std::size_t index = places_.size();
       places_[key(member)] = {index, messages_.size(), {inside, elements}};
       inside += elements;
@@ -45,7 +48,8 @@ void PlannedStep::lay_out_messages(const ModelSpec& model) {
     messages_.push_back({describe(message),
                          plan::category_of(message, model),
                          {buffer_elements_, sent},
-                         message.elements});
+                         message.elements,
+                         tensors});
     buffer_elements_ += aligned(sent);
   }
 }
@@ -61,7 +65,8 @@ void PlannedStep::lay_out_broadcasts(const ModelSpec& model) {
                             model.layers[static_cast<std::size_t>(last.layer)].name),
         .category = Category::kInverseComm,
         .range = {buffer_elements_, broadcast.elements},
-        .elements = broadcast.elements};
+        .elements = broadcast.elements,
+        .tensors = broadcast.tensors};
     if (broadcast.gradients) {
       buffer_elements_ += broadcast.elements;
     } else {

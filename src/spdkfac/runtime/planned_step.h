@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "spdkfac/comm/communicator.h"
 #include "spdkfac/plan/plan.h"
 #include "spdkfac/runtime/layer_order.h"
 
@@ -35,6 +36,9 @@ class PlannedStep {
     Category category = Category::kGradientComm;
     BufferRange range;          // of all that is sent
     std::int64_t elements = 0;  // of the plan
+    std::int64_t tensors = 1;
+
+    Load load() const { return {elements, tensors}; }
   };
   const std::vector<Message>& messages() const { return plan_.messages; }
   const Outgoing& outgoing(std::size_t message) const { return messages_[message]; }

@@ -168,7 +168,7 @@ TEST(NoHostWait, AStepBehindAnEmulatedLinkIsQueuedWhileTheGpuIsBusy) {
   expect_no_wait_on_ranks([] {
     return make_emulated_link(
         std::make_shared<comm::MirroredPeers>(0, 2),
-        [](Operation, std::int64_t) { return Seconds(1e-5); }, test_device());
+        [](Operation, const Load&) { return Seconds(1e-5); }, test_device());
   });
 }
 

@@ -55,7 +55,7 @@ class EmulatedStream final : public Communicator {
     ready.block(stream_.unwrap());
     request.tensor.record_stream(stream_.unwrap());
     if (request.output.defined()) request.output.record_stream(stream_.unwrap());
-    const Seconds length = duration_(request.operation, request.tensor.numel());
+    const Seconds length = duration_(request.operation, request.load());
     const c10::cuda::CUDAStreamGuard guard(stream_);
     work->begin.record(stream_.unwrap());
     inner_->start(std::move(request)).wait();
