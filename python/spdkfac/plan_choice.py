@@ -17,11 +17,12 @@ from .planning import Cluster, Plan, as_cluster
 def plan_options(algorithm: str, variant: Mapping[str, str | int] | None, plan: Plan | None,
                   cluster: object) -> _core.PlanOptions:
     choice = _core.PlanOptions(algorithm, json.dumps(dict(variant or {})))
-    if plan is None:
-        return choice
-    if cluster is not None or variant:
-        raise ConfigError("kfac: a plan determines cluster and variant; pass plan= without them")
-    return plan.core.options
+    if plan is not None:
+        if cluster is not None or variant:
+            raise ConfigError("kfac: a plan determines cluster and variant; pass plan= without them")
+        choice = plan.core.options
+    choice.require_trainable()
+    return choice
 
 
 def plan_source(group: dist.ProcessGroup | None, choice: _core.PlanOptions, plan: Plan | None,

@@ -32,12 +32,16 @@ PlanOptions plan_options(const std::string& algorithm, const std::string& change
   return options;
 }
 
-py::list algorithms() {
+py::list algorithms(bool all_methods) {
   py::list list;
-  for (const AlgorithmInfo& info : named_algorithms()) {
-    list.append(py::make_tuple(info.name, info.paper_name, info.summary));
-  }
+  const auto add = [&](const std::vector<AlgorithmInfo>& algorithms) {
+    for (const AlgorithmInfo& info : algorithms) {
+      list.append(py::make_tuple(info.name, info.paper_name, info.summary));
+    }
+  };
+  add(named_algorithms());
   list.append(py::make_tuple(kAutoAlgorithm, "", "the K-FAC variant with the fastest forecast"));
+  if (all_methods) add(other_methods());
   return list;
 }
 
@@ -115,6 +119,7 @@ void bind_plans(py::module_& module) {
       .def(py::init(&plan_options))
       .def_readonly("algorithm", &PlanOptions::algorithm)
       .def_property_readonly("second_order", &PlanOptions::second_order)
+      .def("require_trainable", &require_trainable)
       .def("to_json", [](const PlanOptions& options) { return to_json(options).dump(); });
   py::class_<Plan>(module, "Plan")
       .def_static("from_json",
@@ -150,7 +155,7 @@ void bind_plan(py::module_& module) {
   bind_models(module);
   bind_clusters(module);
   bind_plans(module);
-  module.def("algorithms", &algorithms);
+  module.def("algorithms", &algorithms, py::arg("all_methods") = false);
 }
 
 }  // namespace spdkfac::python

@@ -14,7 +14,8 @@ from train_support import TINY, TrainTestCase, write_idx
 MODELS = "resnet18, resnet50, resnet152, densenet201, inception-v4, cnn28, resnet20"
 HELP = "; see spdkfac train --help"
 ALGORITHMS = ("auto, sgd, kfac, d-kfac, mpd-kfac, spd-kfac, pipe, lbp, naive, lw-none, lw-threshold, "
-              "sp-otf, optimal-fusion, owner-reduce, owner-precondition, owner-blocks")
+              "sp-otf, optimal-fusion, owner-reduce, owner-precondition, owner-blocks, kaisa-mem, "
+              "kaisa-hybrid, kaisa-comm, dp-kfac, shampoo, soap, muon")
 INSTALL = "apt-get install dataset-fashion-mnist, or pass --data-dir"
 CIFAR = "--data-dir must contain the files of cifar-10-binary.tar.gz"
 
@@ -44,6 +45,12 @@ def without_folder(*flags: str) -> tuple[list[str], str]:
 CASES: list[tuple[list[str], str]] = [
     (["--model", "cnn"], f'model: unknown name "cnn"; choose one of {MODELS}'),
     (["--algorithm", "kfca"], f'algorithm: unknown name "kfca"; choose one of {ALGORITHMS}'),
+    (["--algorithm", "dp-kfac"],
+     "options: algorithm dp-kfac has factor_reduce=local, which is for plans and forecasts only; "
+     "train with an algorithm of this library, such as spd-kfac, owner-blocks or auto"),
+    (["--gradient-workers", "0.5", "--placement", "lpt"],
+     "options: algorithm spd-kfac has gradient_workers=0.5, which is for plans and forecasts only; "
+     "train with an algorithm of this library, such as spd-kfac, owner-blocks or auto"),
     (["--algorithm", "auto", "--fusion", "none"],
      "flags: algorithm=auto chooses the variants itself; remove the other variant flags, or name "
      "the algorithm that they modify"),

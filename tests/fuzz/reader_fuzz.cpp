@@ -125,11 +125,13 @@ class Fuzzer {
       for (int i = 0; i < 3; ++i) documents_.push_back({Kind::kModel, kModelText});
     }
     std::size_t i = 0;
-    for (const AlgorithmInfo& info : named_algorithms()) {
-      const auto step = static_cast<StepKind>(i % 3);
-      const int world = static_cast<int>(i % 4) + 1;
-      const Plan plan = make_plan(model_, clusters_[i++ % 3], world, info.options, {}, step);
-      documents_.push_back({Kind::kPlan, to_json(plan).dump()});
+    for (const auto* list : {&named_algorithms(), &other_methods()}) {
+      for (const AlgorithmInfo& info : *list) {
+        const auto step = static_cast<StepKind>(i % 3);
+        const int world = static_cast<int>(i % 4) + 1;
+        const Plan plan = make_plan(model_, clusters_[i++ % 3], world, info.options, {}, step);
+        documents_.push_back({Kind::kPlan, to_json(plan).dump()});
+      }
     }
     const TensorHeader header = sample_header();
     for (const TensorSpec& spec : header.tensors) tensor_bytes_ += tensor_bytes(spec);

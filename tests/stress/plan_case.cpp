@@ -23,6 +23,11 @@ Enum any_of(Random& random, const std::vector<std::string>& names) {
   return static_cast<Enum>(random.integer(0, static_cast<std::int64_t>(names.size()) - 1));
 }
 
+// The rest is for forecasts.
+constexpr FactorReduce kTrainedReduces[] = {FactorReduce::kAllReduce, FactorReduce::kOwner};
+constexpr Exchange kTrainedExchanges[] = {Exchange::kInverse, Exchange::kGradient,
+                                          Exchange::kCheapest};
+
 // A named algorithm, `auto`, or any values of all fields: some combinations make no sense.
 PlanOptions random_options(Random& random) {
   const std::int64_t choice = random.integer(0, 9);
@@ -34,8 +39,8 @@ PlanOptions random_options(Random& random) {
   options.fusion = any_of<Fusion>(random, fusion_names());
   options.threshold_bytes = Bytes(random.integer(1, 4000));
   options.placement = any_of<PlacementKind>(random, placement_names());
-  options.factor_reduce = any_of<FactorReduce>(random, factor_reduce_names());
-  options.exchange = any_of<Exchange>(random, exchange_names());
+  options.factor_reduce = pick(random, kTrainedReduces);
+  options.exchange = pick(random, kTrainedExchanges);
   if (options.placement == PlacementKind::kBalanced || choice == 9) {
     options.balance_by = any_of<BalanceBy>(random, balance_by_names());
   } else {
@@ -48,8 +53,8 @@ PlanOptions random_options(Random& random) {
   // Mostly sensible ones.
   for (int attempt = 0; attempt < 20 && choice < 9 && conflict_in(options); ++attempt) {
     options.placement = any_of<PlacementKind>(random, placement_names());
-    options.factor_reduce = any_of<FactorReduce>(random, factor_reduce_names());
-    options.exchange = any_of<Exchange>(random, exchange_names());
+    options.factor_reduce = pick(random, kTrainedReduces);
+    options.exchange = pick(random, kTrainedExchanges);
     if (random.coin()) options.nct_below.reset();
     if (options.placement != PlacementKind::kBlocks) options.owners.reset();
     if (options.placement != PlacementKind::kBalanced) options.balance_by = BalanceBy::kDimension;

@@ -36,6 +36,7 @@ struct AdviseVerb {
                       "a K-FAC algorithm, or auto",
                       algorithms[0].algorithm));
     }
+    require_trainable(algorithms[0]);
     return {models[0], costs, world, algorithms[0], inputs.intervals()};
   }
 

@@ -239,6 +239,7 @@ train::TrainOptions TrainVerb::resolve() const {
   if (result.second_order()) validate(result.kfac);
   result.ranks.plan = plan_flags.options(result.algorithm);
   if (result.algorithm != kAutoAlgorithm) validate(result.ranks.plan);
+  require_trainable(result.ranks.plan);
   return result;
 }
 

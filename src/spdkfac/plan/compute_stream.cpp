@@ -6,7 +6,8 @@
 namespace spdkfac::plan {
 
 ComputeStream compute_stream(const ModelSpec& model, std::span<const LayerCosts> layers,
-                             const CostModel& costs, FactorSchedule schedule, bool with_factors) {
+                             const CostModel& costs, FactorSchedule schedule, bool with_factors,
+                             bool local_factors) {
   const int count = static_cast<int>(model.layers.size());
   const Overheads& overheads = costs.overheads;
   const bool travels = costs.world > 1;
@@ -18,7 +19,7 @@ ComputeStream compute_stream(const ModelSpec& model, std::span<const LayerCosts>
   };
   const auto cost = [&](int l) -> const LayerCosts& { return layers[static_cast<std::size_t>(l)]; };
   const auto factor_overhead = [&](int l, FactorSide side) {
-    if (!travels) return Seconds(0);
+    if (!travels || local_factors) return Seconds(0);
     return overheads.host_per_tensor +
            overheads.pack_per_element * static_cast<double>(layer(l).shape(side).packed());
   };
@@ -89,8 +90,7 @@ std::vector<Seconds> end_times(const ComputeStream& stream, Seconds join_time) {
 }
 
 Category category_of(TaskKind kind) {
-  return kind == TaskKind::kForward || kind == TaskKind::kBackward ? Category::kForwardBackward
-                                                                   : Category::kFactorComp;
+  return is_factor(kind) ? Category::kFactorComp : Category::kForwardBackward;
 }
 
 Category category_of(const Message& message, const ModelSpec& model) {

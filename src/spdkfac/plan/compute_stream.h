@@ -40,12 +40,17 @@ struct ComputeStream {
 // - naive: A leaves at the end of the forward pass, G at the end of the backward pass;
 // - bulk: all factors are computed and leave after the backward pass, in one loop whose packing is
 //   part of the factor time.
+// Local factors do not travel; who owns none of a layer leaves its tasks out.
 ComputeStream compute_stream(const ModelSpec& model, std::span<const LayerCosts> layers,
-                             const CostModel& costs, FactorSchedule schedule, bool with_factors);
+                             const CostModel& costs, FactorSchedule schedule, bool with_factors,
+                             bool local_factors = false);
 
 // End of each task when nothing slows the stream and the join (if any) is passed at `join_time`.
 std::vector<Seconds> end_times(const ComputeStream& stream, Seconds join_time = Seconds(0));
 
+inline bool is_factor(TaskKind kind) {
+  return kind == TaskKind::kFactorA || kind == TaskKind::kFactorG;
+}
 Category category_of(TaskKind kind);
 // That of the greater part of a message's elements.
 Category category_of(const Message& message, const ModelSpec& model);

@@ -8,6 +8,7 @@
 
 #include "spdkfac/base/check.h"
 #include "spdkfac/base/error.h"
+#include "spdkfac/plan/method_costs.h"
 
 namespace spdkfac {
 namespace {
@@ -26,14 +27,6 @@ double alpha_factor(AlphaScaling scaling, int from, int to) {
 
 double ring_share(int world) { return (world - 1.0) / world; }
 
-// 2·d_A·d_G·(d_A+d_G) for each group: the two products of G⁻¹·∇W·A⁻¹. Of inverses in blocks the sum
-// has the dimension of a block.
-Flops precondition_flops(const LayerSpec& layer) {
-  const double a = static_cast<double>(layer.shape(FactorSide::kA).dim());
-  const double g = static_cast<double>(layer.shape(FactorSide::kG).dim());
-  return Flops(2 * static_cast<double>(layer.own_elements()) * (a + g));
-}
-
 // Seconds per flop of each part, when the cluster knows them for this model.
 struct FlopTimes {
   double forward = 0;
@@ -51,7 +44,7 @@ std::optional<FlopTimes> from_totals(const ModelSpec& model, const CostModel& co
     if (!layer.flops) return std::nullopt;
     forward += batch * layer.flops->forward.value();
     factors += batch * (layer.flops->factor_a + layer.flops->factor_g).value() +
-               precondition_flops(layer).value();
+               plan::two_sided_flops(layer).value();
   }
   // Forward and backward together cost three forwards.
   const double per_forward = found->second.forward_backward.value() / (3 * std::max(forward, 1.0));
@@ -64,6 +57,27 @@ std::optional<FlopTimes> flop_times(const ModelSpec& model, const CostModel& cos
   if (!costs.compute) return std::nullopt;
   return FlopTimes{1 / costs.compute->forward.value(), 1 / costs.compute->factor.value(),
                    1 / costs.compute->precondition.value()};
+}
+
+// Instead of what K-FAC takes; passes stay.
+void use_method(Method method, const ModelSpec& model, const LayerSpec& layer,
+                const std::optional<FlopTimes>& rates, LayerCosts& cost) {
+  if (method == Method::kKfac) return;
+  double per_flop = 0;
+  if (rates) {
+    per_flop = rates->precondition;
+  } else if (layer.times && layer.times->precondition) {
+    per_flop = layer.times->precondition->value() / plan::two_sided_flops(layer).value();
+  } else {
+    throw ConfigError(fmt::format(
+        "model {}: the time that method={} takes for layer {} is unknown; use a cluster with "
+        "\"compute\", or add the layer's \"precondition\" time",
+        model.name, name_of(method_names(), method), layer.name));
+  }
+  const auto time = [&](Flops flops) { return Seconds(flops.value() * per_flop); };
+  cost.factor_a = time(plan::statistics_flops(layer, FactorSide::kA, method));
+  cost.factor_g = time(plan::statistics_flops(layer, FactorSide::kG, method));
+  cost.precondition = time(plan::update_flops(layer, method));
 }
 
 }  // namespace
@@ -156,18 +170,28 @@ CostModel CostModel::for_world(int new_world) const {
   return result;
 }
 
-Seconds inverse_time(const LayerSpec& layer, FactorSide side, const CostModel& costs) {
+CollectiveCost CostModel::broadcast_within(int ranks) const {
+  SPDKFAC_CHECK(ranks >= 1 && ranks <= world, fmt::format("{} of {} ranks", ranks, world));
+  if (ranks == world) return broadcast;
+  if (ranks == 1) return {};
+  return broadcast.scaled(alpha_factor(alpha_scaling, world, ranks),
+                          ring_share(ranks) / ring_share(world));
+}
+
+Seconds inverse_time(const LayerSpec& layer, FactorSide side, const CostModel& costs,
+                     Method method) {
+  const double times = plan::refresh_in_inversions(method);
   const bool is_a = side == FactorSide::kA;
   if (layer.times) {
     const std::optional<Seconds>& measured = is_a ? layer.times->inverse_a : layer.times->inverse_g;
-    if (measured) return *measured;
+    if (measured) return *measured * times;
   }
   const FactorShape shape = layer.shape(side);
-  if (shape.is_diagonal()) return costs.inverse_time(1);  // reciprocals, all at once
-  return costs.inverse_time(shape.dim()) * static_cast<double>(shape.matrices());
+  if (shape.is_diagonal()) return costs.inverse_time(1) * times;  // reciprocals, all at once
+  return costs.inverse_time(shape.dim()) * (times * static_cast<double>(shape.matrices()));
 }
 
-std::vector<LayerCosts> layer_costs(const ModelSpec& model, const CostModel& costs) {
+std::vector<LayerCosts> layer_costs(const ModelSpec& model, const CostModel& costs, Method method) {
   const auto rates = flop_times(model, costs);
   const double batch = static_cast<double>(model.batch);
   std::vector<LayerCosts> result;
@@ -210,10 +234,11 @@ std::vector<LayerCosts> layer_costs(const ModelSpec& model, const CostModel& cos
     if (layer.times && layer.times->precondition) {
       cost.precondition = *layer.times->precondition;
     } else if (rates) {
-      cost.precondition = Seconds(precondition_flops(layer).value() * rates->precondition);
+      cost.precondition = Seconds(plan::two_sided_flops(layer).value() * rates->precondition);
     }
-    cost.inverse_a = inverse_time(layer, FactorSide::kA, costs);
-    cost.inverse_g = inverse_time(layer, FactorSide::kG, costs);
+    cost.inverse_a = inverse_time(layer, FactorSide::kA, costs, method);
+    cost.inverse_g = inverse_time(layer, FactorSide::kG, costs, method);
+    use_method(method, model, layer, rates, cost);
     result.push_back(cost);
   }
   return result;

@@ -14,6 +14,7 @@
 #include "spdkfac/base/factor_side.h"
 #include "spdkfac/base/units.h"
 #include "spdkfac/plan/layer_spec.h"
+#include "spdkfac/plan/plan_options.h"
 
 namespace spdkfac {
 
@@ -125,13 +126,17 @@ struct CostModel {
   // The same cluster with another number of ranks: α as alpha_scaling says, β ∝ (P−1)/P.
   // Communication is free on one rank. A cluster file for one rank cannot be scaled up.
   CostModel for_world(int new_world) const;
+  // A broadcast within as many of the ranks, by the same rule.
+  CollectiveCost broadcast_within(int ranks) const;
 };
 
 // Reads a cluster file; anything unexpected is a ConfigError with the field's path.
 CostModel read_cluster(const std::filesystem::path& path);
 
-// As measured with the layer, or else by the cluster's cost of its dimension.
-Seconds inverse_time(const LayerSpec& layer, FactorSide side, const CostModel& costs);
+// What a method makes of a layer's factor in a refresh. An inverse: as measured with the layer, or
+// else by the cluster's cost of its dimension; of other methods as many times as long.
+Seconds inverse_time(const LayerSpec& layer, FactorSide side, const CostModel& costs,
+                     Method method = Method::kKfac);
 
 // Seconds of each layer's parts for the whole batch on one rank.
 struct LayerCosts {
@@ -147,7 +152,9 @@ struct LayerCosts {
 };
 
 // Precedence: the layer's measured times, the cluster's totals for this model and batch, its flop
-// rates. A layer that none of them covers is a ConfigError.
-std::vector<LayerCosts> layer_costs(const ModelSpec& model, const CostModel& costs);
+// rates. A layer that none of them covers is a ConfigError. Of other methods than K-FAC factors are
+// statistics of the averaged gradient; what is done with matrices runs as fast as preconditioning.
+std::vector<LayerCosts> layer_costs(const ModelSpec& model, const CostModel& costs,
+                                    Method method = Method::kKfac);
 
 }  // namespace spdkfac

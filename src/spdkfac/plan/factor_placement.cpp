@@ -16,6 +16,7 @@ struct Unit {
   std::vector<FactorPlacement> factors;
   Seconds work;  // of the owner: inverses, and preconditioning when it sends V
   std::optional<int> owner;
+  bool sends_gradient = false;
 };
 
 class UnitBuilder {
@@ -38,7 +39,9 @@ class UnitBuilder {
       const Seconds inverse_a = layers_[l].inverse_a;
       const Seconds inverse_g = layers_[l].inverse_g;
       if (sends_gradient(layer)) {
-        result.push_back({{a, g}, inverse_a + inverse_g + layers_[l].precondition, {}});
+        result.push_back({{a, g}, inverse_a + inverse_g + layers_[l].precondition, {}, true});
+      } else if (placed_whole()) {
+        result.push_back({{a, g}, inverse_a + inverse_g + own_work(layers_[l]), {}});
       } else {
         result.push_back({{a}, inverse_a, {}});
         result.push_back({{g}, inverse_g, {}});
@@ -61,6 +64,18 @@ class UnitBuilder {
   }
 
  private:
+  // One rank has both factors of a layer, though its gradient is all-reduced.
+  bool placed_whole() const {
+    return options_.gradient_workers || options_.exchange == Exchange::kGather ||
+           options_.factor_reduce == FactorReduce::kLocal;
+  }
+  // What the owner does on top of its inversions, and others do not.
+  Seconds own_work(const LayerCosts& layer) const {
+    Seconds work;
+    if (options_.factor_reduce == FactorReduce::kLocal) work += layer.factor_a + layer.factor_g;
+    if (worker_grid(options_, costs_.world).workers == 1) work += layer.precondition;
+    return work;
+  }
   // The inverse is exchanged once per refresh, V in every step.
   bool sends_gradient(const LayerSpec& layer) const {
     if (options_.exchange != Exchange::kCheapest) return options_.exchange == Exchange::kGradient;
@@ -84,7 +99,7 @@ class UnitBuilder {
     if (options_.placement != PlacementKind::kBalanced) return false;
     if (!pair) return unit.work < costs_.broadcast.time(unit.factors[0].packed());
     const auto layer = static_cast<std::size_t>(unit.factors[0].layer);
-    const Seconds inverses = unit.work - layers_[layer].precondition;
+    const Seconds inverses = layers_[layer].inverse_a + layers_[layer].inverse_g;
     return inverses / steps_per_inverse_ + layers_[layer].precondition <
            costs_.broadcast.time(model_.layers[layer].own_elements());
   }
@@ -108,7 +123,7 @@ Owners place(std::span<const PlacementItem> items, int world, const PlanOptions&
     case PlacementKind::kLpt:
       break;
   }
-  return place_heaviest_first(items, world);
+  return place_heaviest_first(items, world, worker_grid(options, world).columns);
 }
 
 // Owned units first, by the time at which their owner has them: of one owner the short ones first,
@@ -168,7 +183,7 @@ std::vector<FactorPlacement> place_factors(const ModelSpec& model,
   for (const Unit& unit : units) {
     for (FactorPlacement factor : unit.factors) {
       factor.owner = unit.owner;
-      factor.sends_gradient = unit.owner && unit.factors.size() == 2;
+      factor.sends_gradient = unit.owner && unit.sends_gradient;
       factors.push_back(factor);
     }
   }

@@ -43,22 +43,31 @@ Owners place_sequential(std::size_t items, int world) {
   return owners;
 }
 
-Owners place_heaviest_first(std::span<const PlacementItem> items, int world) {
-  SPDKFAC_CHECK(world >= 1, "no ranks");
+Owners place_heaviest_first(std::span<const PlacementItem> items, int world, int columns) {
+  SPDKFAC_CHECK(world >= 1 && columns >= 1 && world % columns == 0, "no ranks");
   std::vector<std::size_t> order(items.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return items[a].weight > items[b].weight; });
-  using Load = std::pair<double, int>;  // load, rank
-  std::priority_queue<Load, std::vector<Load>, std::greater<>> ranks;
-  for (int rank = 0; rank < world; ++rank) ranks.emplace(0.0, rank);
+  using Load = std::pair<double, int>;  // load, rank or column
+  using LeastFirst = std::priority_queue<Load, std::vector<Load>, std::greater<>>;
+  LeastFirst grid;
+  std::vector<LeastFirst> ranks(static_cast<std::size_t>(columns));
+  for (int rank = 0; rank < world; ++rank) {
+    if (rank < columns) grid.emplace(0.0, rank);
+    ranks[static_cast<std::size_t>(rank % columns)].emplace(0.0, rank);
+  }
   Owners owners(items.size());
+  const auto add = [](LeastFirst& list, double weight) {
+    const auto [load, index] = list.top();
+    list.pop();
+    list.emplace(load + weight, index);
+    return index;
+  };
   for (const std::size_t i : order) {
     if (items[i].replicate) continue;
-    const auto [load, rank] = ranks.top();
-    ranks.pop();
-    owners[i] = rank;
-    ranks.emplace(load + items[i].weight, rank);
+    const int column = add(grid, items[i].weight);
+    owners[i] = add(ranks[static_cast<std::size_t>(column)], items[i].weight);
   }
   return owners;
 }

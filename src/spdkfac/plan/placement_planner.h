@@ -22,7 +22,9 @@ Owners place_sequential(std::size_t items, int world);
 // Heaviest first onto the least loaded rank; ties: lowest rank, input order. With dimensions as
 // weights this is Algorithm 1 of the paper, with seconds it is longest processing time first.
 // Replicated items load every rank alike and so never change who is least loaded.
-Owners place_heaviest_first(std::span<const PlacementItem> items, int world);
+// With `columns`, first the column (of rank r: r mod columns) whose ranks together have least, then
+// the least loaded rank in it, as KAISA does it.
+Owners place_heaviest_first(std::span<const PlacementItem> items, int world, int columns = 1);
 
 // Consecutive items in at most `blocks` blocks such that the heaviest block is as light as
 // possible; block b of n goes to rank b·world/n, so that owners spread over the nodes.

@@ -48,15 +48,60 @@ std::string describe(const Message& message) {
                      message.members.back().layer);
 }
 
+bool sends_factors(const Plan& plan) {
+  return plan.options.second_order() && plan.step != StepKind::kGradients &&
+         plan.options.factor_reduce != FactorReduce::kLocal;
+}
+
+namespace {
+
+// V of layers whose gradients every rank has: of each layer from its gradient workers to their
+// rows, or of all at once.
+std::vector<ResultBroadcast> grid_broadcasts(const Plan& plan, const ModelSpec& model,
+                                             const WorkerGrid& grid) {
+  std::vector<ResultBroadcast> steps;
+  const bool gather = plan.options.exchange == Exchange::kGather;
+  std::vector<std::optional<std::size_t>> first(model.layers.size());
+  for (std::size_t i = 0; i < plan.placements.size(); ++i) {
+    const FactorPlacement& factor = plan.placements[i];
+    if (!factor.owner) continue;
+    const auto layer = static_cast<std::size_t>(factor.layer);
+    if (!first[layer]) {
+      first[layer] = i;
+      continue;
+    }
+    if (steps.empty() || !gather) {
+      steps.push_back({.first = *first[layer],
+                       .root = *factor.owner,
+                       .gradients = true,
+                       .tensors = 0,
+                       .ranks = grid.columns,
+                       .copies = grid.workers});
+    }
+    steps.back().last = i;
+    steps.back().elements += model.layers[layer].own_elements();
+    steps.back().tensors += static_cast<std::int64_t>(model.layers[layer].own_tensors());
+  }
+  return steps;
+}
+
+}  // namespace
+
 std::vector<ResultBroadcast> result_broadcasts(const Plan& plan, const ModelSpec& model) {
+  const WorkerGrid grid = worker_grid(plan.options, plan.world);
   std::vector<ResultBroadcast> steps;
   std::vector<bool> half_done(model.layers.size(), false);
   for (std::size_t i = 0; i < plan.placements.size(); ++i) {
     const FactorPlacement& factor = plan.placements[i];
     if (!factor.owner) continue;
     if (!factor.sends_gradient) {
-      if (plan.step == StepKind::kFull) {
-        steps.push_back({i, i, *factor.owner, false, factor.packed(), 1});
+      if (plan.step == StepKind::kFull && grid.workers > 1 &&
+          plan.options.method != Method::kMuon) {
+        steps.push_back({.first = i,
+                         .last = i,
+                         .root = *factor.owner,
+                         .elements = factor.packed(),
+                         .ranks = grid.workers});
       }
       continue;
     }
@@ -64,13 +109,23 @@ std::vector<ResultBroadcast> result_broadcasts(const Plan& plan, const ModelSpec
     half_done[layer] = !half_done[layer];
     const bool joins = !steps.empty() && steps.back().gradients && steps.back().last + 1 == i &&
                        steps.back().root == *factor.owner;
-    if (!joins) steps.push_back({i, i, *factor.owner, true, 0, 0});
+    if (!joins) {
+      steps.push_back({.first = i,
+                       .last = i,
+                       .root = *factor.owner,
+                       .gradients = true,
+                       .tensors = 0,
+                       .ranks = plan.world});
+    }
     steps.back().last = i;
     if (!half_done[layer]) {  // this was its second factor
       const MemberSize size = member_size(model.layers[layer], TensorKind::kGradient);
       steps.back().elements += size.elements + kInnerElements;
       steps.back().tensors += size.tensors;
     }
+  }
+  if (grid.columns > 1) {
+    for (ResultBroadcast& one : grid_broadcasts(plan, model, grid)) steps.push_back(one);
   }
   return steps;
 }

@@ -85,6 +85,9 @@ struct Plan {
 // The same work with two ranks in each other's place.
 Plan with_ranks_swapped(Plan plan, int one, int other);
 
+// Whether messages of this step carry factors.
+bool sends_factors(const Plan& plan);
+
 // A message as logs, traces and errors name it: all_reduce factor_a 3..7.
 std::string describe(const Message& message);
 
@@ -101,7 +104,9 @@ constexpr std::int64_t kInnerElements = 2;
 
 // The broadcasts of what owners made, in order: one inverse each, or the gradients of layers that
 // are neighbours in `placements` and have one owner (for each layer V and the averaged gradients of
-// the modules without factors behind it, then ⟨V, ∇W⟩ of each layer).
+// the modules without factors behind it, then ⟨V, ∇W⟩ of each layer). Where gradients are
+// all-reduced, inverses go to the gradient workers of the layer; behind all inverses, V of each
+// layer goes from these to their rows of the grid, or V of all layers are gathered at once.
 struct ResultBroadcast {
   std::size_t first = 0;  // index into Plan::placements
   std::size_t last = 0;   // inclusive; the broadcast leaves when this factor is done
@@ -109,6 +114,11 @@ struct ResultBroadcast {
   bool gradients = false;
   std::int64_t elements = 0;
   std::int64_t tensors = 1;
+  int ranks = 1;   // that take part in it
+  int copies = 1;  // at the same time, each in other ranks
+
+  // Over all ranks, by how many of them receive it.
+  std::int64_t received_elements() const { return elements * copies * (ranks - 1); }
 };
 std::vector<ResultBroadcast> result_broadcasts(const Plan& plan, const ModelSpec& model);
 

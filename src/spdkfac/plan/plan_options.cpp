@@ -2,94 +2,70 @@
 #include "spdkfac/plan/plan_options.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include "spdkfac/base/check.h"
 #include "spdkfac/base/error.h"
-#include "spdkfac/plan/layer_spec.h"
 
 namespace spdkfac {
 namespace {
 
-PlanOptions make(const std::string& name, FactorSchedule schedule, Fusion fusion,
-                 PlacementKind placement) {
-  PlanOptions options;
-  options.algorithm = name;
-  options.factor_schedule = schedule;
-  options.fusion = fusion;
-  options.placement = placement;
-  return options;
-}
-
-std::vector<AlgorithmInfo> build_algorithms() {
-  using S = FactorSchedule;
-  using F = Fusion;
-  using P = PlacementKind;
-  std::vector<AlgorithmInfo> list;
-  const auto add = [&list](const std::string& name, const std::string& paper_name, S schedule,
-                           F fusion, P placement, const std::string& summary) -> PlanOptions& {
-    list.push_back({name, paper_name, summary, make(name, schedule, fusion, placement)});
-    return list.back().options;
-  };
-  add("sgd", "S-SGD", S::kNone, F::kThreshold, P::kReplicated,
-      "gradients only, sent while the backward pass runs");
-  add("kfac", "KFAC", S::kBulk, F::kThreshold, P::kReplicated, "d-kfac on one rank");
-  add("d-kfac", "D-KFAC", S::kBulk, F::kThreshold, P::kReplicated,
-      "factors after the backward pass, every rank inverts everything");
-  add("mpd-kfac", "MPD-KFAC", S::kBulk, F::kThreshold, P::kSequential,
-      "like d-kfac; inverses are dealt out in turn and broadcast");
-  add("spd-kfac", "SPD-KFAC", S::kPipelined, F::kGreedy, P::kBalanced,
-      "the paper: pipelined factors, greedy fusion, balanced inverses");
-  add("pipe", "+Pipe-LBP", S::kPipelined, F::kGreedy, P::kReplicated, "ablation: pipelining only");
-  add("lbp", "-Pipe+LBP", S::kBulk, F::kThreshold, P::kBalanced,
-      "ablation: load-balanced inverses only");
-  add("naive", "Naive", S::kNaive, F::kThreshold, P::kBalanced,
-      "A leaves after the forward pass, G after the backward pass");
-  add("lw-none", "LW w/o TF", S::kPipelined, F::kNone, P::kBalanced,
-      "layer by layer; every factor is a message");
-  add("lw-threshold", "LW w/ TTF", S::kPipelined, F::kThreshold, P::kBalanced,
-      "layer by layer; factors are fused up to a threshold");
-  add("sp-otf", "SP w/ OTF", S::kPipelined, F::kGreedy, P::kBalanced,
-      "the paper's fusion; the same as spd-kfac");
-  add("optimal-fusion", "", S::kPipelined, F::kOptimal, P::kBalanced,
-      "exact dynamic program over factors and gradients");
-  add("owner-reduce", "", S::kPipelined, F::kGreedy, P::kBalanced,
-      "factors reduced to the rank that inverts them")
-      .factor_reduce = FactorReduce::kOwner;
-  const auto owner_scheme = [](PlanOptions& options) {
-    options.factor_reduce = FactorReduce::kOwner;
-    options.exchange = Exchange::kGradient;
-  };
-  PlanOptions& spread = add("owner-precondition", "", S::kPipelined, F::kOptimal, P::kLpt,
-                            "the owner preconditions its layers and sends gradients");
-  owner_scheme(spread);
-  PlanOptions& blocks = add("owner-blocks", "", S::kPipelined, F::kOptimal, P::kBlocks,
-                            "like owner-precondition; an owner has consecutive layers");
-  owner_scheme(blocks);
-  return list;
+// What is for methods or exchanges beyond this library's own training.
+std::optional<std::string> conflict_in_method(const PlanOptions& options) {
+  const bool replicated = options.placement == PlacementKind::kReplicated;
+  const bool local = options.factor_reduce == FactorReduce::kLocal;
+  const bool kfac = options.method == Method::kKfac;
+  const std::string& method = name_of(method_names(), options.method);
+  if (!kfac && options.factor_schedule != FactorSchedule::kBulk) {
+    return fmt::format(
+        "factor_schedule={} makes no sense with method={}, which starts from averaged gradients; "
+        "choose factor_schedule=bulk",
+        name_of(factor_schedule_names(), options.factor_schedule), method);
+  }
+  if (!kfac && !local) {
+    return fmt::format(
+        "factor_reduce={} makes no sense with method={}, whose matrices come from averaged "
+        "gradients; choose factor_reduce=local",
+        name_of(factor_reduce_names(), options.factor_reduce), method);
+  }
+  if (kfac && local &&
+      (replicated || options.placement == PlacementKind::kBalanced || options.nct_below)) {
+    return fmt::format(
+        "factor_reduce=local makes no sense with {}: each rank would invert other factors; choose "
+        "placement=sequential, lpt or blocks, without nct_below",
+        options.nct_below
+            ? fmt::format("nct_below={}", *options.nct_below)
+            : fmt::format("placement={}", name_of(placement_names(), options.placement)));
+  }
+  if (!options.gradient_workers) return std::nullopt;
+  const double share = *options.gradient_workers;
+  if (!(share >= 0 && share <= 1)) {
+    return fmt::format("gradient_workers={} is out of range; use 0 (the owner alone) to 1", share);
+  }
+  if (replicated || options.exchange != Exchange::kInverse) {
+    return fmt::format(
+        "gradient_workers={} makes no sense with {}; drop one of them", share,
+        replicated ? "placement=replicated"
+                   : fmt::format("exchange={}", name_of(exchange_names(), options.exchange)));
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
-const std::vector<AlgorithmInfo>& named_algorithms() {
-  static const std::vector<AlgorithmInfo> list = build_algorithms();
-  return list;
-}
-
-PlanOptions preset(const std::string& algorithm) {
-  if (algorithm == kAutoAlgorithm) {
-    PlanOptions options;
-    options.algorithm = kAutoAlgorithm;
-    return options;
+WorkerGrid worker_grid(const PlanOptions& options, int world) {
+  SPDKFAC_CHECK(world >= 1, "no ranks");
+  constexpr double kRounding = 1e-6;  // of shares such as 1/3
+  int workers = world;
+  if (options.exchange == Exchange::kGather) {
+    workers = 1;
+  } else if (options.gradient_workers) {
+    workers = std::max(1, static_cast<int>(*options.gradient_workers * world + kRounding));
+    while (world % workers != 0) --workers;
   }
-  std::vector<std::string> names = {kAutoAlgorithm};
-  for (const AlgorithmInfo& info : named_algorithms()) {
-    if (info.name == algorithm) return info.options;
-    names.push_back(info.name);
-  }
-  throw ConfigError(fmt::format("algorithm: unknown name \"{}\"; choose one of {}", algorithm,
-                                fmt::join(names, ", ")));
+  return {workers, world / workers};
 }
 
 std::optional<std::string> conflict_in(const PlanOptions& options) {
@@ -136,11 +112,30 @@ std::optional<std::string> conflict_in(const PlanOptions& options) {
     return fmt::format("threshold_bytes={} is too small; use at least 1",
                        options.threshold_bytes.value());
   }
-  return std::nullopt;
+  return conflict_in_method(options);
 }
 
 void validate(const PlanOptions& options) {
   if (const auto conflict = conflict_in(options)) throw ConfigError("options: " + *conflict);
+}
+
+void require_trainable(const PlanOptions& options) {
+  std::string what;
+  if (options.method != Method::kKfac) {
+    what = "method=" + name_of(method_names(), options.method);
+  } else if (options.factor_reduce == FactorReduce::kLocal) {
+    what = "factor_reduce=local";
+  } else if (options.gradient_workers) {
+    what = fmt::format("gradient_workers={}", *options.gradient_workers);
+  } else if (options.exchange == Exchange::kGather) {
+    what = "exchange=gather";
+  } else {
+    return;
+  }
+  throw ConfigError(
+      fmt::format("options: algorithm {} has {}, which is for plans and forecasts only; train with "
+                  "an algorithm of this library, such as spd-kfac, owner-blocks or auto",
+                  options.algorithm, what));
 }
 
 const std::vector<std::string>& factor_schedule_names() {
@@ -162,11 +157,15 @@ const std::vector<std::string>& balance_by_names() {
   return names;
 }
 const std::vector<std::string>& factor_reduce_names() {
-  static const std::vector<std::string> names = {"all_reduce", "owner"};
+  static const std::vector<std::string> names = {"all_reduce", "owner", "local"};
   return names;
 }
 const std::vector<std::string>& exchange_names() {
-  static const std::vector<std::string> names = {"inverse", "gradient", "cheapest"};
+  static const std::vector<std::string> names = {"inverse", "gradient", "cheapest", "gather"};
+  return names;
+}
+const std::vector<std::string>& method_names() {
+  static const std::vector<std::string> names = {"kfac", "shampoo", "soap", "muon"};
   return names;
 }
 

@@ -30,6 +30,12 @@ PlanOptions read_options(JsonObject& object, const std::string& algorithm) {
   if (!nct_below.is_null()) options.nct_below = nct_below.integer(0, 1'000'000'000);
   const JsonValue owners = object.required("owners");
   if (!owners.is_null()) options.owners = static_cast<int>(owners.integer(1, kMaxWorld));
+  if (const auto method = object.optional("method")) {
+    options.method = static_cast<Method>(method->choice(method_names()));
+  }
+  if (const auto share = object.optional("gradient_workers")) {
+    options.gradient_workers = share->non_negative_number();
+  }
   return options;
 }
 
@@ -41,15 +47,19 @@ void check(const Value& value, const JsonObject& object) {
 }  // namespace
 
 Json to_json(const PlanOptions& options) {
-  return {{"factor_schedule", name_of(factor_schedule_names(), options.factor_schedule)},
-          {"fusion", name_of(fusion_names(), options.fusion)},
-          {"threshold_bytes", options.threshold_bytes.value()},
-          {"placement", name_of(placement_names(), options.placement)},
-          {"balance_by", name_of(balance_by_names(), options.balance_by)},
-          {"factor_reduce", name_of(factor_reduce_names(), options.factor_reduce)},
-          {"exchange", name_of(exchange_names(), options.exchange)},
-          {"nct_below", or_null(options.nct_below)},
-          {"owners", or_null(options.owners)}};
+  Json result = {{"factor_schedule", name_of(factor_schedule_names(), options.factor_schedule)},
+                 {"fusion", name_of(fusion_names(), options.fusion)},
+                 {"threshold_bytes", options.threshold_bytes.value()},
+                 {"placement", name_of(placement_names(), options.placement)},
+                 {"balance_by", name_of(balance_by_names(), options.balance_by)},
+                 {"factor_reduce", name_of(factor_reduce_names(), options.factor_reduce)},
+                 {"exchange", name_of(exchange_names(), options.exchange)},
+                 {"nct_below", or_null(options.nct_below)},
+                 {"owners", or_null(options.owners)}};
+  // Only where they are used, so that the digests of other plans stay.
+  if (options.method != Method::kKfac) result["method"] = name_of(method_names(), options.method);
+  if (options.gradient_workers) result["gradient_workers"] = *options.gradient_workers;
+  return result;
 }
 
 PlanOptions parse_plan_options(const JsonValue& value, const std::string& algorithm) {

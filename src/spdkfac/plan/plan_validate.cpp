@@ -68,6 +68,38 @@ void check_owner(const FactorPlacement& factor, int world, const std::string& wh
   }
 }
 
+// Where a layer's gradient workers or its owner have both factors.
+void check_owners_of_layers(const Plan& plan, const ModelSpec& model, const std::string& where) {
+  const PlanOptions& options = plan.options;
+  const bool local = options.factor_reduce == FactorReduce::kLocal;
+  const bool all_reduced =
+      options.gradient_workers.has_value() || options.exchange == Exchange::kGather;
+  if (!all_reduced && !local) return;
+  std::vector<std::optional<std::optional<int>>> known(model.layers.size());
+  for (const FactorPlacement& factor : plan.placements) {
+    auto& owner = known[static_cast<std::size_t>(factor.layer)];
+    if (owner && *owner != factor.owner) {
+      throw ConfigError(fmt::format(
+          "{}: factors: those of layer {} have different owners, but one rank needs both; make the "
+          "plan again",
+          where, factor.layer));
+    }
+    owner = factor.owner;
+    if (all_reduced && factor.sends_gradient) {
+      throw ConfigError(fmt::format(
+          "{}: factors: layer {} exchanges its gradient, but with these options gradients are "
+          "all-reduced; make the plan again",
+          where, factor.layer));
+    }
+    if (local && options.method == Method::kKfac && plan.world > 1 && !factor.owner) {
+      throw ConfigError(
+          fmt::format("{}: factors: layer {} has no owner, but its factors are local to one; make "
+                      "the plan again",
+                      where, factor.layer));
+    }
+  }
+}
+
 void validate_factors(const Plan& plan, const ModelSpec& model, const std::string& where) {
   Tally a(model.layers.size(), "factor A");
   Tally g(model.layers.size(), "factor G");
@@ -113,6 +145,7 @@ void validate_factors(const Plan& plan, const ModelSpec& model, const std::strin
   }
   a.expect_all(where + ": factors");
   g.expect_all(where + ": factors");
+  check_owners_of_layers(plan, model, where);
   const auto sends = layers_sending_gradient(plan, model.layers.size());
   for (const FactorPlacement& factor : plan.placements) {
     if (sends[static_cast<std::size_t>(factor.layer)] != factor.sends_gradient) {
@@ -264,7 +297,7 @@ void validate_messages(const Plan& plan, const ModelSpec& model, const std::stri
     return tallies[static_cast<std::size_t>(kind)];
   };
   tally(TensorKind::kGradient).expect_all(place);
-  const bool factors = plan.options.second_order() && plan.step != StepKind::kGradients;
+  const bool factors = sends_factors(plan);
   for (const TensorKind kind : {TensorKind::kFactorA, TensorKind::kFactorG}) {
     if (factors) {
       tally(kind).expect_all(place);

@@ -16,7 +16,7 @@ void plan_step_messages(Plan& plan, const ModelSpec& model, std::span<const Laye
                         const CostModel& costs) {
   if (plan.world == 1) return;
   const PlanOptions& options = plan.options;
-  const bool with_factors = options.second_order() && plan.step != StepKind::kGradients;
+  const bool with_factors = sends_factors(plan);
   const plan::ComputeStream stream =
       plan::compute_stream(model, layers, costs, options.factor_schedule, with_factors);
   plan.messages = plan::plan_messages(model, stream, costs, options, plan.placements);
@@ -38,7 +38,7 @@ Plan make_plan(const ModelSpec& model, const CostModel& costs, int world,
   validate(options);
   if (options.second_order()) validate(intervals);
   const CostModel here = costs.for_world(world);
-  const std::vector<LayerCosts> layers = layer_costs(model, here);
+  const std::vector<LayerCosts> layers = layer_costs(model, here, options.method);
 
   Plan plan;
   plan.algorithm = options.algorithm;
@@ -62,7 +62,7 @@ Plan make_plan_between(const Plan& full, const ModelSpec& model, const CostModel
   plan.messages.clear();
   plan.predicted_iteration.reset();
   plan.predicted_breakdown = {};
-  plan_step_messages(plan, model, layer_costs(model, here), here);
+  plan_step_messages(plan, model, layer_costs(model, here, plan.options.method), here);
   return plan;
 }
 

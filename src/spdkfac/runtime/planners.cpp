@@ -46,6 +46,13 @@ CostModel measured_costs(const MeasureHere& source, Communicator& communicator, 
   return std::move(quick.costs);
 }
 
+PlanOptions options_of(const PlanSource& source) {
+  if (const auto* measure = std::get_if<MeasureHere>(&source)) return measure->options;
+  if (const auto* known = std::get_if<PlanForCosts>(&source)) return known->options;
+  if (const auto* given = std::get_if<FollowPlan>(&source)) return given->plan.options;
+  return {};  // its plans are looked at as they are made
+}
+
 }  // namespace
 
 Planner planner_of_costs(const CostModel& costs, int world, const PlanOptions& options) {
@@ -76,6 +83,7 @@ Planner planner_of_plan(const Plan& plan, int world, const std::string& where) {
 Planner make_planner(const PlanSource& source, Communicator& communicator, c10::Device device,
                      spdlog::logger& logger) {
   const int world = communicator.size();
+  require_trainable(options_of(source));
   if (const auto* measure = std::get_if<MeasureHere>(&source)) {
     return planner_of_costs(measured_costs(*measure, communicator, device, logger), world,
                             measure->options);

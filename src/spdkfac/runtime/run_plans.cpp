@@ -278,6 +278,7 @@ void RunPlans::check(const Plan& plan) const {
                                   plan.algorithm, plan.options.second_order() ? "has" : "has no",
                                   second_order_ ? "needs them" : "does not"));
   }
+  require_trainable(plan.options);
   validate_against(plan, model_, "kfac: plan");
   comm::require_same(*distribution_.communicator, "the plan", plan.digest());
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/sim/inverse_stage.h"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace spdkfac::sim {
@@ -9,13 +11,31 @@ namespace {
 class InverseStage {
  public:
   InverseStage(const StepToSimulate& step, SimulatedRanks& ranks)
-      : step_(step), plan_(step.plan), ranks_(ranks), loads_(ranks.streams()) {}
+      : step_(step),
+        plan_(step.plan),
+        ranks_(ranks),
+        broadcasts_(result_broadcasts(step.plan, step.model)),
+        to_workers_(step.costs.broadcast_within(step.grid.workers)),
+        to_rows_(step.costs.broadcast_within(step.grid.columns)),
+        owners_(step.layers.size()),
+        loads_(ranks.streams()) {
+    for (const FactorPlacement& factor : plan_.placements) {
+      owners_[static_cast<std::size_t>(factor.layer)] = factor.owner;
+    }
+  }
 
   std::vector<Seconds> run() {
     ranks_.look_ahead([this] { invert_and_broadcast(); });
     invert_and_broadcast();
     unpack_inverses();
-    ranks_.all_wait_until(ranks_.channel_free());
+    for (std::size_t stream = 0; stream < ranks_.streams(); ++stream) {
+      ranks_.wait_until(stream, ranks_.channel_free(stream));
+    }
+    if (step_.grid.columns > 1) {
+      ranks_.look_ahead([this] { precondition_and_pass_on(); });
+      precondition_and_pass_on();
+      ranks_.all_wait_until(ranks_.channel_free());
+    }
     precondition_everywhere();
     return std::move(loads_);
   }
@@ -45,15 +65,28 @@ class InverseStage {
     }
   }
 
-  // Every rank prepares the same buffer; the broadcast starts when the last has come to it.
+  // Whether what the owner sends inverses to, or preconditions, is the stream's work.
+  bool is_worker(std::size_t stream, int owner) const {
+    return step_.grid.workers == 1 ? stream == ranks_.stream_of(owner)
+                                   : ranks_.column_of(stream) == step_.grid.column_of(owner);
+  }
+
+  // Every rank that receives it prepares the same buffer; the broadcast starts when the last has
+  // come to it.
   void broadcast_inverse(const ResultBroadcast& step) {
     const FactorPlacement& factor = plan_.placements[step.last];
     const Seconds work =
         step_.host() + step_.costs.overheads.pack_per_element * static_cast<double>(step.elements);
-    ranks_.compute_everywhere(work, Category::kInverseComp, label("pack inverse", factor));
-    const Seconds arrived =
-        ranks_.carry(ranks_.last(), step_.costs.broadcast.time(step.elements, step.tensors),
-                     Category::kInverseComm, label("broadcast inverse", factor), step.elements);
+    const auto name = label("pack inverse", factor);
+    Seconds ready(0);
+    for (std::size_t stream = 0; stream < ranks_.streams(); ++stream) {
+      if (!is_worker(stream, step.root)) continue;
+      ranks_.compute(stream, work, Category::kInverseComp, name);
+      ready = std::max(ready, ranks_.now(stream));
+    }
+    const Seconds arrived = ranks_.carry(ready, to_workers_.time(step.elements, step.tensors),
+                                         Category::kInverseComm, label("broadcast inverse", factor),
+                                         step.elements, step_.grid.column_of(step.root));
     if (!ranks_.looks_ahead()) arrivals_.emplace_back(step.last, arrived);
   }
 
@@ -75,14 +108,13 @@ class InverseStage {
     const bool inverts = plan_.step == StepKind::kFull;
     // As in the published code, Seq-Dist broadcasts only after all inversions.
     const bool inverses_first = plan_.options.placement == PlacementKind::kSequential;
-    const std::vector<ResultBroadcast> steps = result_broadcasts(plan_, step_.model);
-    auto next = steps.begin();
+    auto next = broadcasts_.begin();
     if (inverts && inverses_first) {
       for (const FactorPlacement& factor : plan_.placements) invert(factor);
     }
     for (std::size_t i = 0; i < plan_.placements.size(); ++i) {
       if (inverts && !inverses_first) invert(plan_.placements[i]);
-      if (next == steps.end() || next->last != i) continue;
+      if (next == broadcasts_.end() || next->last != i || is_passed_on(*next)) continue;
       if (next->gradients) {
         broadcast_gradients(*next);
       } else {
@@ -101,17 +133,52 @@ class InverseStage {
       const auto name = label("unpack inverse", factor);
       const std::size_t owner = ranks_.stream_of(*factor.owner);
       for (std::size_t stream = 0; stream < ranks_.streams(); ++stream) {
-        if (stream == owner) continue;
+        if (stream == owner || !is_worker(stream, *factor.owner)) continue;
         ranks_.wait_until(stream, arrival);
         ranks_.compute(stream, work, Category::kInverseComp, name);
       }
     }
   }
 
+  // Of layers whose gradients were all-reduced: behind all inverses, from workers to their rows.
+  bool is_passed_on(const ResultBroadcast& step) const {
+    return step.gradients && step_.grid.columns > 1;
+  }
+
+  std::vector<int> layers_of(const ResultBroadcast& step) const {
+    if (plan_.options.exchange != Exchange::kGather) return {plan_.placements[step.last].layer};
+    std::vector<int> layers;
+    for (const FactorPlacement& factor : plan_.placements) {
+      if (factor.owner && factor.side == FactorSide::kG) layers.push_back(factor.layer);
+    }
+    return layers;
+  }
+
+  // A message of all rows leaves when the last worker is done.
+  void precondition_and_pass_on() {
+    for (const ResultBroadcast& step : broadcasts_) {
+      if (!is_passed_on(step)) continue;
+      for (const int layer : layers_of(step)) {
+        const int owner = owners_[static_cast<std::size_t>(layer)].value();
+        const auto name = label("precondition", layer);
+        for (std::size_t stream = 0; stream < ranks_.streams(); ++stream) {
+          if (!is_worker(stream, owner)) continue;
+          ranks_.compute(stream, precondition_time(layer), Category::kPrecondition, name);
+        }
+      }
+      const int layer = plan_.placements[step.last].layer;
+      ranks_.compute_everywhere(step_.host(), Category::kPrecondition,
+                                label("post gradient of", layer));
+      ranks_.carry(ranks_.last(), to_rows_.time(step.elements, step.tensors),
+                   Category::kInverseComm, label("broadcast gradient of", layer), step.elements);
+    }
+  }
+
+  // Layers whose inverses every rank has.
   void precondition_everywhere() {
     const auto sent = layers_sending_gradient(plan_, step_.layers.size());
     for (std::size_t layer = 0; layer < step_.layers.size(); ++layer) {
-      if (sent[layer]) continue;
+      if (sent[layer] || (step_.grid.columns > 1 && owners_[layer])) continue;
       const int index = static_cast<int>(layer);
       ranks_.compute_everywhere(precondition_time(index), Category::kPrecondition,
                                 label("precondition", index));
@@ -121,6 +188,10 @@ class InverseStage {
   const StepToSimulate& step_;
   const Plan& plan_;
   SimulatedRanks& ranks_;
+  const std::vector<ResultBroadcast> broadcasts_;
+  const CollectiveCost to_workers_;  // of a layer
+  const CollectiveCost to_rows_;
+  std::vector<std::optional<int>> owners_;  // of layers; where inverses differ, of the last
   std::vector<Seconds> loads_;
   std::vector<std::pair<std::size_t, Seconds>> arrivals_;  // factor, when its inverse arrived
 };

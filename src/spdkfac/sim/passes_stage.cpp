@@ -2,6 +2,7 @@
 #include "spdkfac/sim/passes_stage.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "spdkfac/base/error.h"
 #include "spdkfac/plan/compute_stream.h"
@@ -20,10 +21,12 @@ class PassesStage {
       : step_(step),
         plan_(step.plan),
         ranks_(ranks),
-        stream_(plan::compute_stream(
-            step.model, step.layers, step.costs, plan_.options.factor_schedule,
-            plan_.options.second_order() && plan_.step != StepKind::kGradients)),
+        stream_(
+            plan::compute_stream(step.model, step.layers, step.costs, plan_.options.factor_schedule,
+                                 plan_.options.second_order() && plan_.step != StepKind::kGradients,
+                                 makes_locally(plan_))),
         ends_(ranks.streams()) {
+    if (makes_locally(plan_)) find_makers();
     ranks_.reserve(stream_.tasks.size() + plan_.messages.size() + 6 * plan_.placements.size());
     for (auto& ends : ends_) ends.reserve(stream_.tasks.size());
   }
@@ -55,10 +58,30 @@ class PassesStage {
     return plan::message_time(step_.costs, message.route, message.elements, tensors);
   }
 
+  static bool makes_locally(const Plan& plan) {
+    return plan.options.factor_reduce == FactorReduce::kLocal;
+  }
+  void find_makers() {
+    makers_.assign(2 * step_.layers.size(), std::nullopt);
+    for (const FactorPlacement& factor : plan_.placements) {
+      if (factor.owner) makers_[maker_index(factor.layer, factor.side)] = *factor.owner;
+    }
+  }
+  static std::size_t maker_index(int layer, FactorSide side) {
+    return 2 * static_cast<std::size_t>(layer) + (side == FactorSide::kA ? 0 : 1);
+  }
+  // Nothing where another rank makes the local factor.
+  Seconds work_of(std::size_t rank, const plan::StreamTask& task) const {
+    if (makers_.empty() || !plan::is_factor(task.kind)) return task.duration;
+    const FactorSide side = task.kind == plan::TaskKind::kFactorA ? FactorSide::kA : FactorSide::kG;
+    const auto maker = makers_[maker_index(task.layer, side)];
+    return !maker || ranks_.stream_of(*maker) == rank ? task.duration : Seconds(0);
+  }
+
   // Announces the tasks [first, end) of the stream.
   void expect_tasks(std::size_t rank, std::size_t first, std::size_t end) {
     Seconds work(0);
-    for (std::size_t i = first; i < end; ++i) work += stream_.tasks[i].duration;
+    for (std::size_t i = first; i < end; ++i) work += work_of(rank, stream_.tasks[i]);
     ranks_.expect(rank, work, Category::kForwardBackward);
   }
 
@@ -76,7 +99,7 @@ class PassesStage {
         task_names_.push_back(ranks_.label("{} {}", kVerbs[static_cast<std::size_t>(task.kind)],
                                            step_.layer(task.layer).name));
       }
-      ranks_.compute(rank, task.duration, category_of(task.kind), task_names_[index]);
+      ranks_.compute(rank, work_of(rank, task), category_of(task.kind), task_names_[index]);
       ends.push_back(ranks_.now(rank));
     }
   }
@@ -152,6 +175,7 @@ class PassesStage {
   const Plan& plan_;
   SimulatedRanks& ranks_;
   plan::ComputeStream stream_;
+  std::vector<std::optional<int>> makers_;  // of local factors, A and G of each layer
   std::vector<std::uint32_t> task_names_;
   std::vector<std::vector<Seconds>> ends_;  // by rank, of the stream's tasks done so far
   std::vector<Seconds> arrivals_;           // of factors and gradients, as planned

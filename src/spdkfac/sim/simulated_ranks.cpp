@@ -22,7 +22,11 @@ double uniform(std::uint64_t seed, std::uint64_t rank, std::uint64_t task) {
 }  // namespace
 
 SimulatedRanks::SimulatedRanks(const StepToSimulate& step, const SimulationOptions& options)
-    : overheads_(step.costs.overheads), options_(options), trace_(step.plan.world) {
+    : overheads_(step.costs.overheads),
+      options_(options),
+      trace_(step.plan.world),
+      grid_(step.grid),
+      channels_(grid_.workers > 1 ? static_cast<std::size_t>(grid_.columns) : 1) {
   const int world = step.plan.world;
   std::vector<bool> special(static_cast<std::size_t>(world),
                             options.trace || options.jitter > 0 || !options.slow_parts.empty());
@@ -30,15 +34,18 @@ SimulatedRanks::SimulatedRanks(const StepToSimulate& step, const SimulationOptio
     if (factor.owner) special[static_cast<std::size_t>(*factor.owner)] = true;
   }
   for (const auto& [rank, factor] : options.slow) special[static_cast<std::size_t>(rank)] = true;
-  std::optional<std::size_t> ordinary;
+  std::vector<std::optional<std::size_t>> ordinary(channels_.size());  // by column
   for (int rank = 0; rank < world; ++rank) {
+    const int column = channels_.size() == 1 ? 0 : grid_.column_of(rank);
+    std::optional<std::size_t>& together = ordinary[static_cast<std::size_t>(column)];
     const bool shared = !special[static_cast<std::size_t>(rank)];
-    stream_of_rank_.push_back(shared && ordinary ? *ordinary : streams_.size());
-    if (shared && ordinary) continue;
-    if (shared) ordinary = streams_.size();
+    stream_of_rank_.push_back(shared && together ? *together : streams_.size());
+    if (shared && together) continue;
+    if (shared) together = streams_.size();
     const auto slow = options.slow.find(rank);
     streams_.push_back({RankClock(slow == options.slow.end() ? 1.0 : slow->second,
-                                  overheads_.compute_rate_under_communication)});
+                                  overheads_.compute_rate_under_communication),
+                        column});
   }
 }
 
@@ -50,6 +57,12 @@ Seconds SimulatedRanks::last() const {
   Seconds last(0);
   for (const Stream& stream : streams_) last = std::max(last, stream.clock.now());
   return last;
+}
+
+Seconds SimulatedRanks::channel_free() const {
+  Seconds free(0);
+  for (const Channel& channel : channels_) free = std::max(free, channel.free_at());
+  return free;
 }
 
 void SimulatedRanks::all_wait_until(Seconds time) {
@@ -78,7 +91,7 @@ Seconds SimulatedRanks::compute(std::size_t index, Seconds work, Category catego
     work = work * (1 + options_.jitter * (2 * u - 1));
   }
   const Seconds start = stream.clock.now();
-  stream.clock.compute(work, channel_);
+  stream.clock.compute(work, channel(index));
   const Seconds duration = stream.clock.now() - start;
   if (options_.trace) {
     trace_.add(
@@ -93,30 +106,37 @@ void SimulatedRanks::compute_everywhere(Seconds work, Category category, std::ui
   }
 }
 
-// How long a message takes from `start` on: it is slower while any rank computes.
-Seconds SimulatedRanks::duration_from(Seconds start, Seconds alone) const {
+// How long a message takes from `start` on: it is slower while any of its ranks computes.
+Seconds SimulatedRanks::duration_from(Seconds start, Seconds alone,
+                                      std::optional<int> column) const {
   if (!messages_slow()) return alone;
   const double rate = overheads_.communication_rate_under_computation;
   Seconds computing(0);
-  for (const Stream& stream : streams_) {
-    computing = std::max(computing, stream.clock.computes_from(start, channel_));
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    if (column && streams_[i].column != *column) continue;
+    computing = std::max(computing, streams_[i].clock.computes_from(start, channel(i)));
   }
   // Either it ends before the computation does, or it loses what the computation costs it.
   return std::min(alone / rate, alone + computing * (1 - rate));
 }
 
 Seconds SimulatedRanks::carry(Seconds ready, Seconds alone, Category category, std::uint32_t label,
-                              std::int64_t elements) {
+                              std::int64_t elements, std::optional<int> column) {
   if (looks_ahead_) return ready;
-  const Seconds start = std::max(ready, channel_.free_at());
-  const Seconds duration = duration_from(start, alone);
-  const BusyTime busy = channel_.carry(start, duration);
+  if (channels_.size() == 1) column.reset();
+  const std::size_t first = column ? static_cast<std::size_t>(*column) : 0;
+  const std::size_t end = column ? first + 1 : channels_.size();
+  Seconds start = ready;
+  for (std::size_t c = first; c < end; ++c) start = std::max(start, channels_[c].free_at());
+  const Seconds duration = duration_from(start, alone, column);
+  for (std::size_t c = first; c < end; ++c) channels_[c].carry(start, duration);
   if (options_.trace && duration > Seconds(0)) {
     for (int rank = 0; rank < trace_.world(); ++rank) {
-      trace_.add({rank, label, Lane::kChannel, category, busy.start, duration, elements});
+      if (column && grid_.column_of(rank) != *column) continue;
+      trace_.add({rank, label, Lane::kChannel, category, start, duration, elements});
     }
   }
-  return busy.end;
+  return start + duration;
 }
 
 void SimulatedRanks::expect(std::size_t stream, Seconds work, Category category) {

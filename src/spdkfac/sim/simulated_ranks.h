@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct StepToSimulate {
   const ModelSpec& model;
   const CostModel& costs;
   std::vector<LayerCosts> layers;
+  WorkerGrid grid;
 
   const LayerSpec& layer(int index) const { return model.layers[static_cast<std::size_t>(index)]; }
   // Of handling one tensor that travels.
@@ -28,8 +30,9 @@ struct StepToSimulate {
 };
 
 // The compute streams of all ranks and the channel between them; it records what they do. Ranks
-// that own nothing and are not slow do the same at the same times, so one stream stands for all of
-// them unless a trace or jitter tells them apart.
+// that own nothing and are not slow do the same at the same times as others of their column, so one
+// stream stands for all of these unless a trace or jitter tells them apart. Columns of several
+// gradient workers each have a channel of their own, which messages of all ranks occupy together.
 class SimulatedRanks {
  public:
   SimulatedRanks(const StepToSimulate& step, const SimulationOptions& options);
@@ -46,7 +49,9 @@ class SimulatedRanks {
 
   Seconds now(std::size_t stream) const { return streams_[stream].clock.now(); }
   Seconds last() const;  // of all streams
-  Seconds channel_free() const { return channel_.free_at(); }
+  int column_of(std::size_t stream) const { return streams_[stream].column; }
+  Seconds channel_free() const;  // of all messages
+  Seconds channel_free(std::size_t stream) const { return channel(stream).free_at(); }
   void wait_until(std::size_t stream, Seconds time) { streams_[stream].clock.wait_until(time); }
   void all_wait_until(Seconds time);
 
@@ -55,9 +60,9 @@ class SimulatedRanks {
   void compute_everywhere(Seconds work, Category category, std::uint32_t label);
 
   // A collective that starts when the channel is free and the last rank has come to it, at `ready`;
-  // returns when it has arrived.
+  // returns when it has arrived. Among all ranks, or those of a column.
   Seconds carry(Seconds ready, Seconds alone, Category category, std::uint32_t label,
-                std::int64_t elements);
+                std::int64_t elements, std::optional<int> column = {});
 
   // Where computation slows messages down, streams must know what they will compute: either
   // announced, or found by going through `stage`, up to the next wait, without doing it.
@@ -79,16 +84,22 @@ class SimulatedRanks {
  private:
   struct Stream {
     RankClock clock;
+    int column = 0;
     std::uint64_t tasks_done = 0;
   };
 
   double slowness(std::size_t stream, Category category) const;
-  Seconds duration_from(Seconds start, Seconds alone) const;
+  Seconds duration_from(Seconds start, Seconds alone, std::optional<int> column) const;
+  const Channel& channel(std::size_t stream) const {
+    return channels_.size() == 1 ? channels_[0]
+                                 : channels_[static_cast<std::size_t>(streams_[stream].column)];
+  }
 
   const Overheads& overheads_;
   const SimulationOptions& options_;
   Trace trace_;
-  Channel channel_;
+  WorkerGrid grid_;
+  std::vector<Channel> channels_;  // one, or one for each column
   std::vector<Stream> streams_;
   std::vector<std::size_t> stream_of_rank_;
   bool looks_ahead_ = false;

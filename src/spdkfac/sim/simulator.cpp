@@ -47,7 +47,8 @@ IterationResult simulate(const Plan& plan, const ModelSpec& model, const CostMod
   validate(options, plan.world);
   SPDKFAC_CHECK(!model.layers.empty(), "a model without layers");
   const CostModel here = costs.for_world(plan.world);
-  const sim::StepToSimulate step{plan, model, here, layer_costs(model, here)};
+  const sim::StepToSimulate step{plan, model, here, layer_costs(model, here, plan.options.method),
+                                 worker_grid(plan.options, plan.world)};
   sim::SimulatedRanks ranks(step, options);
   sim::simulate_passes(step, ranks);
   std::vector<Seconds> inverse_load(ranks.streams());
@@ -72,10 +73,11 @@ double bytes_per_worker(const Plan& plan, const ModelSpec& model) {
     const auto counts = std::count_if(message.members.begin(), message.members.end(), is_factor);
     elements += rounds * static_cast<double>(message.elements + counts);
   }
+  elements *= share;
   for (const ResultBroadcast& step : result_broadcasts(plan, model)) {
-    elements += static_cast<double>(step.elements);
+    elements += static_cast<double>(step.received_elements()) / plan.world;
   }
-  return elements * share * kBytesPerElement;
+  return elements * kBytesPerElement;
 }
 
 }  // namespace spdkfac

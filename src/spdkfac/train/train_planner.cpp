@@ -30,6 +30,7 @@ CostModel read_costs(const RankOptions& options, int world) {
 
 Plan plan_of_file(const TrainOptions& options) {
   Plan plan = read_plan(options.ranks.plan_file);
+  require_trainable(plan.options);
   if (plan.options.second_order() != options.second_order()) {
     throw ConfigError(fmt::format(
         "{}: a plan of {}, which does not fit --algorithm {}; give the algorithm of the plan",
