@@ -193,6 +193,16 @@ class Prediction(_Value):
         return self.core.world
 
     @property
+    def factor_interval(self) -> int:
+        """Steps between new factors."""
+        return self.core.factor_interval
+
+    @property
+    def inverse_interval(self) -> int:
+        """Steps between new inverses."""
+        return self.core.inverse_interval
+
+    @property
     def iteration(self) -> float:
         """Seconds, averaged over a refresh cycle."""
         return self.core.iteration
@@ -233,7 +243,7 @@ class Prediction(_Value):
 
 
 class Comparison(Sequence[Prediction]):
-    """Predictions to compare."""
+    """Predictions to compare, at one pair of intervals or at several."""
 
     def __init__(self, predictions: Iterable[Prediction]) -> None:
         self._predictions = list(predictions)
@@ -249,8 +259,15 @@ class Comparison(Sequence[Prediction]):
     def to_csv(self) -> str:
         return _core.comparison_csv([one.core for one in self._predictions])
 
+    def at(self, factor_interval: int, inverse_interval: int) -> Comparison:
+        """Those at these intervals."""
+        return Comparison(one for one in self._predictions
+                          if (one.factor_interval, one.inverse_interval) == (factor_interval, inverse_interval))
+
     def best(self) -> Prediction:
-        return min(self._predictions, key=lambda one: one.iteration)
+        """The shortest iteration among those at the first one's intervals; see at()."""
+        first = self._predictions[0]
+        return min(self.at(first.factor_interval, first.inverse_interval), key=lambda one: one.iteration)
 
     def __len__(self) -> int:
         return len(self._predictions)
@@ -263,16 +280,18 @@ class Comparison(Sequence[Prediction]):
 
     def _repr_html_(self) -> str:
         slowest = max((one.iteration for one in self._predictions), default=0.0)
-        rows = [(one.algorithm, one.world, 1e3 * one.iteration, one.bytes_per_worker / 1e6,
+        rows = [(one.algorithm, one.world, f"{one.factor_interval}/{one.inverse_interval}",
+                 1e3 * one.iteration, one.bytes_per_worker / 1e6,
                  1e3 * one.core.exposed_communication, _html.bar(one.iteration / slowest))
                 for one in self._predictions]
-        return _html.table("Forecast iterations", ("algorithm", "ranks", "ms", "sent MB",
-                                                    "exposed communication ms", ""), rows)
+        return _html.table("Forecast iterations, averages of a refresh cycle",
+                           ("algorithm", "ranks", "intervals", "ms", "sent MB",
+                            "exposed communication ms", ""), rows)
 
 
-def algorithms() -> dict[str, str]:
-    """The named algorithms and what they are."""
-    return {name: summary for name, _, summary in _core.algorithms()}
+def algorithms(all_methods: bool = False) -> dict[str, str]:
+    """The named algorithms and what they are; with `all_methods` also those that are for forecasts only."""
+    return {name: summary for name, _, summary in _core.algorithms(all_methods)}
 
 
 def model(name_or_path: str | Path) -> Model:
@@ -360,8 +379,12 @@ def simulate(model: Model | str | Path, cluster: Cluster | str | Path, *, world:
 def compare(model: Model | str | Path, cluster: Cluster | str | Path, *, world: int | None = None,
             algorithms: Iterable[str] | None = None, batch: int | None = None,
             factor_interval: int | None = None, inverse_interval: int | None = None,
-            interval: Interval = "fixed", over_steps: int = OVER_STEPS) -> Comparison:
+            interval: Interval = "fixed", over_steps: int = OVER_STEPS,
+            all_methods: bool = False) -> Comparison:
     """Forecasts several algorithms.
+
+    Without intervals twice: renewing everything in every step, and factors every 10 and inverses
+    every 100 steps.
 
     Args:
         model: A layer table, a bundled name or a file.
@@ -373,13 +396,17 @@ def compare(model: Model | str | Path, cluster: Cluster | str | Path, *, world: 
         inverse_interval: Steps between new inverses, or the most.
         interval: `"auto"` and `"adaptive"`: intervals grow, as in training.
         over_steps: The first steps that growing intervals are averaged over.
+        all_methods: Also KAISA, DP-KFAC, Shampoo, SOAP and Muon, which are for forecasts only.
     """
-    names = _core.compared_algorithms() if algorithms is None else algorithms
+    names = _core.compared_algorithms(all_methods) if algorithms is None else list(algorithms)
+    given = interval != "fixed" or factor_interval is not None or inverse_interval is not None
+    intervals: list[tuple[int | None, int | None]] = [(factor_interval, inverse_interval)]
+    if not given:
+        intervals = [*_core.compared_intervals()]
     return Comparison(
-        simulate(model, cluster, world=world, algorithm=name, batch=batch,
-                 factor_interval=factor_interval, inverse_interval=inverse_interval,
-                 interval=interval, over_steps=over_steps)
-        for name in names)
+        simulate(model, cluster, world=world, algorithm=name, batch=batch, factor_interval=factors,
+                 inverse_interval=inverses, interval=interval, over_steps=over_steps)
+        for factors, inverses in intervals for name in names)
 
 
 def _simulate_one(table: Model, costs: Cluster, world: int | None, algorithm: str,

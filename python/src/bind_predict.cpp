@@ -2,6 +2,7 @@
 #include <sstream>
 #include <utility>
 
+#include <fmt/format.h>
 #include <pybind11/stl.h>
 
 #include "bindings.h"
@@ -41,6 +42,9 @@ std::string record_of(const std::vector<Prediction>& list) {
     run.model = one.model;
     run.world = one.world;
     run.algorithm = run.label = one.algorithm;
+    if (one.intervals.inverses > 1) {
+      run.label += fmt::format(" {}/{}", one.intervals.factors, one.intervals.inverses);
+    }
     run.forecast = one.result;
     runs.push_back(std::move(run));
   }
@@ -74,6 +78,10 @@ void bind_predict(py::module_& module) {
       .def_readonly("cluster", &Prediction::cluster)
       .def_readonly("batch", &Prediction::batch)
       .def_readonly("world", &Prediction::world)
+      .def_property_readonly("factor_interval",
+                             [](const Prediction& one) { return one.intervals.factors; })
+      .def_property_readonly("inverse_interval",
+                             [](const Prediction& one) { return one.intervals.inverses; })
       .def_property_readonly("iteration",
                              [](const Prediction& one) { return one.result.iteration.value(); })
       .def_property_readonly("breakdown", &breakdown_of)
@@ -96,6 +104,13 @@ void bind_predict(py::module_& module) {
       },
       unlocked);
   module.def("compared_algorithms", &compared_algorithms);
+  module.def("compared_intervals", [] {
+    py::list list;
+    for (const RefreshIntervals& one : compared_intervals()) {
+      list.append(py::make_tuple(one.factors, one.inverses));
+    }
+    return list;
+  });
   module.def("category_titles", [] {
     py::dict titles;
     for (const Category category : kCategories) {

@@ -450,6 +450,16 @@ FLAG_CASES = [
              "remove it, or choose another --fusion"),
     FlagCase("compare and algorithm", ["simulate", *BUNDLED, "--compare", "--algorithm", "auto"],
              conflict("--compare", "--algorithm")),
+    FlagCase("all methods without compare", ["simulate", *BUNDLED, "--all-methods"],
+             "flags: --all-methods needs --compare; add it, or remove --all-methods"),
+    FlagCase("local factors for everyone", ["plan", *BUNDLED, "--factor-reduce", "local"],
+             "options: factor_reduce=local makes no sense with placement=balanced: each rank would "
+             "invert other factors; choose placement=sequential, lpt or blocks, without nct_below"),
+    FlagCase("plan and method", ["simulate", *BUNDLED, "--plan", "p.json", "--method", "muon"],
+             conflict("--plan", "--method")),
+    FlagCase("advice on what is not trained", ["advise", *BUNDLED, "--algorithm", "muon"],
+             "options: algorithm muon has method=muon, which is for plans and forecasts only; train "
+             "with an algorithm of this library, such as spd-kfac, owner-blocks or auto"),
     FlagCase("wide and json", ["simulate", *BUNDLED, "--wide", "--json"],
              conflict("--wide", "--json")),
     FlagCase("wide and sweep", ["simulate", *BUNDLED, "--wide", "--sweep-world", "1..4"],

@@ -123,6 +123,8 @@ class HelpTest(unittest.TestCase):
         self.assertEqual(self.complete("spdkfac", "simulate", "--world", "4", "--co"),
                          ["--compare"])
         self.assertEqual(self.complete("spdkfac", "simulate", "--world", ""), [])
+        self.assertEqual(self.complete("spdkfac", "plan", "--algorithm", "mu"), ["muon"])
+        self.assertEqual(self.complete("spdkfac", "advise", "--algorithm", "mu"), [])
 
     def test_other_shells_have_completion(self) -> None:
         self.assertTrue(self.output("completion", "zsh").startswith("#compdef spdkfac\n"))
@@ -166,8 +168,12 @@ class HelpTest(unittest.TestCase):
                 "--factor-interval", "10", "--inverse-interval", "100"]
         self.assertRegex(self.output("simulate", *rare), r" ms per iteration on average; a full "
                          r"step takes [\d.]+ ms\n(.|\n)*of a rank's time in a full step\n")
-        self.assertIn("averages of a refresh cycle; inverses are those of a full\nstep.\n",
-                      self.output("simulate", *rare, "--compare"))
+        table = self.output("simulate", *rare, "--compare")
+        self.assertIn("  10/100: averages ─", table)
+        self.assertIn("  full step ─", table)
+        both = self.output("simulate", *rare[:-4], "--compare")
+        self.assertIn("  1/1: every step is full ─", both)
+        self.assertIn("  10/100: averages ─", both)
         prediction, = json.loads(self.output("simulate", *rare, "--json"))
         self.assertLess(prediction["iteration_seconds"], prediction["full_step_seconds"])
 
@@ -186,6 +192,9 @@ class HelpTest(unittest.TestCase):
         for arguments in (["algorithms"], ["models"], ["clusters"], ["clusters", "paper-64x2080ti"],
                           ["plan", *BUNDLED], ["plan", *BUNDLED, "--algorithm", "owner-blocks"],
                           ["plan", *BUNDLED, *rare], ["simulate", *BUNDLED, "--compare"],
+                          ["simulate", *BUNDLED, "--compare", "--all-methods"],
+                          ["simulate", *BUNDLED, "--compare", "--all-methods", *rare],
+                          ["plan", *BUNDLED, "--algorithm", "kaisa-hybrid"],
                           ["advise", *BUNDLED], ["advise", *BUNDLED, *rare]):
             for line in self.output(*arguments).splitlines():
                 self.assertLessEqual(len(line), PAGE_WIDTH, line)

@@ -112,9 +112,33 @@ def test_compare_covers_all_algorithms() -> None:
     kfac = spdkfac.Comparison(one for one in comparison if one.algorithm != "sgd")
     auto = next(one for one in comparison if one.algorithm == "auto")
     assert kfac.best().iteration == auto.iteration
+    rarely = comparison.at(10, 100)
+    assert [one.algorithm for one in comparison] == 2 * [one.algorithm for one in rarely]
+    spd, d_kfac = (next(one for one in rarely if one.algorithm == name) for name in ("spd-kfac", "d-kfac"))
+    assert spd.iteration == pytest.approx(spdkfac.simulate("resnet50", CLUSTER, world=8, factor_interval=10,
+                                                           inverse_interval=100).iteration)
+    assert spd.inverse_interval == 100 and spd.iteration < d_kfac.iteration
+    assert "1/1: every step is full" in str(comparison) and "10/100: averages" in str(comparison)
     assert "d-kfac" in str(comparison) and comparison.to_csv().count("\n") == len(comparison) + 1
     assert spdkfac.Comparison.from_json(comparison.to_json()).to_json() == comparison.to_json()
     assert set(spdkfac.algorithms()) >= {"spd-kfac", "auto"}
+
+
+def test_other_methods_are_for_forecasts_only() -> None:
+    others = set(spdkfac.algorithms(all_methods=True)) - set(spdkfac.algorithms())
+    assert others == {"kaisa-mem", "kaisa-hybrid", "kaisa-comm", "dp-kfac", "shampoo", "soap", "muon"}
+    comparison = spdkfac.compare("resnet50", CLUSTER, factor_interval=1, all_methods=True)
+    assert others < {one.algorithm for one in comparison} and comparison.at(1, 1).to_json() == comparison.to_json()
+    plan = spdkfac.plan("resnet50", CLUSTER, algorithm="owner-blocks", factor_reduce="local")
+    assert spdkfac.Plan.from_json(plan.to_json()) == plan
+    assert all(kind.startswith("reduce gradient") for kind, _ in plan.messages)
+    model = SmallNet()
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    refused = "which is for plans and forecasts only; train with an algorithm of this library"
+    for wrong in ({"algorithm": "muon"}, {"algorithm": "kaisa-mem"}, {"variant": {"exchange": "gather"}},
+                  {"plan": plan}):
+        with pytest.raises(spdkfac.ConfigError, match=refused):
+            spdkfac.SPDKFACOptimizer(sgd, model, **wrong)  # type: ignore[arg-type]
 
 
 def test_report_draws_predictions_and_records(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/report/prediction.h"
 
+#include <sstream>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "spdkfac/report/table.h"
 #include "support/config_error.h"
 
 namespace spdkfac {
@@ -75,7 +77,7 @@ TEST(Prediction, CsvHasOneLineForEach) {
   const std::string zero = "0.000000000,";
   EXPECT_THAT(csv, HasSubstr("\ntiny,2,lab,4,auto,0.500000000,0.375000000," + zero + zero +
                              "0.125000000," + zero + zero + zero +
-                             "3000000,0.125000000,0.500000000,0.020000000,0.010000000\n"));
+                             "3000000,0.125000000,0.500000000,0.020000000,0.010000000,1,1\n"));
 }
 
 TEST(Prediction, CsvWritesBytesWithoutExponents) {
@@ -88,13 +90,65 @@ TEST(Prediction, CsvWritesBytesWithoutExponents) {
 TEST(Prediction, AveragesAreToldFromFullSteps) {
   Prediction average = prediction("spd-kfac", 0.001);
   EXPECT_THAT(report::describe(average), Not(HasSubstr("average")));
-  EXPECT_THAT(report::comparison_text({{average}}), Not(HasSubstr("average")));
+  EXPECT_THAT(report::comparison_text({{average}}), Not(HasSubstr("verage")));
   average.full_step = Seconds(0.05);
+  average.intervals = {10, 100};
   EXPECT_THAT(report::describe(average),
               HasSubstr("spd-kfac: 1.0 ms per iteration on average; a full step takes 50.0 ms\n"));
   EXPECT_THAT(report::describe(average), HasSubstr("20.0 ms of a rank's time in a full step\n"));
-  EXPECT_THAT(report::comparison_text({{average}}),
-              HasSubstr("averages of a refresh cycle; inverses are those of a full\nstep.\n"));
+  EXPECT_EQ(report::comparison_text({{average}}),
+            "tiny, batch 2, on 4 ranks of lab\n"
+            "           10/100: averages ─────────────────────────────  full step ──────\n"
+            "algorithm   ms  × d-kfac  × mpd-kfac  sent MB  exposed ms    ms  inverse ms\n"
+            "─────────  ───  ────────  ──────────  ───────  ──────────  ────  ──────────\n"
+            "spd-kfac   1.0         -           -      3.0         0.2  50.0        20.0\n"
+            "× is the speed-up over that algorithm. Averages are of a refresh cycle.\n");
+}
+
+// 3 / 1.5 = 2.00 over d-kfac in every step, 1 / 0.8 = 1.25 rarely; nothing of the one without.
+TEST(Prediction, IntervalsStandSideBySide) {
+  std::vector<Prediction> list = {prediction("d-kfac", 3), prediction("spd-kfac", 1.5),
+                                  prediction("d-kfac", 1), prediction("auto", 0.8)};
+  for (std::size_t i = 2; i < 4; ++i) {
+    list[i].intervals = {10, 100};
+    list[i].full_step = Seconds(2);
+  }
+  const std::string text = report::comparison_text(list);
+  EXPECT_THAT(text, HasSubstr("1/1: every step is full ─"));
+  EXPECT_THAT(text, HasSubstr("10/100: averages ─"));
+  EXPECT_THAT(text,
+              ::testing::ContainsRegex("\nd-kfac +3000.0 +1.00 .* 20.0 +1000.0 +1.00 +3.0\n"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("\nspd-kfac +1500.0 +2.00 .* 20.0 +- +- +-\n"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("\nauto +- +- +- +- +- +800.0 +1.25 +3.0\n"));
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(report::display_width(line), report::kPageWidth) << line;
+  }
+}
+
+TEST(Prediction, TheSameAlgorithmTwiceHasTwoLines) {
+  const std::string text =
+      report::comparison_text(std::vector{prediction("spd-kfac", 1), prediction("spd-kfac", 2)});
+  EXPECT_THAT(text, ::testing::ContainsRegex("spd-kfac +1000.0 .*\nspd-kfac +2000.0 "));
+}
+
+TEST(Prediction, MethodsForForecastsOnlyHaveATableOfTheirOwn) {
+  const std::vector<Prediction> list = {prediction("d-kfac", 3), prediction("muon", 1)};
+  EXPECT_THAT(
+      report::comparison_text(list),
+      ::testing::ContainsRegex("\nd-kfac +3000.0 .*\n\nOther methods, .*\nalgorithm .*\n.*\n"
+                               "muon +1000.0 +3.00 "));
+}
+
+TEST(Prediction, JsonKeepsTheIntervals) {
+  Prediction growing = prediction("spd-kfac", 1);
+  growing.intervals = {5, 50, 300};
+  const Prediction read = report::parse_prediction(report::to_json(growing), "file");
+  EXPECT_EQ(read.intervals, growing.intervals);
+  Json old = report::to_json(prediction("spd-kfac", 1));
+  old.erase("factor_interval");
+  old.erase("inverse_interval");
+  EXPECT_EQ(report::parse_prediction(old, "file").intervals, RefreshIntervals());
 }
 
 TEST(Prediction, WideTablesHaveMoreColumns) {

@@ -26,6 +26,20 @@ TEST(Table, LeavesNoTrailingBlanks) {
   EXPECT_EQ(table.text(), "a  b\n─  ────\nx\nx  wide\n");
 }
 
+TEST(Table, GroupsStandOverTheirColumns) {
+  using Column = report::Table::Column;
+  report::Table table({Column{.title = "a"}, Column{.title = "b", .group = "two"},
+                       Column{.title = "c", .group = "two"},
+                       Column{.title = "d", .group = "longer"}});
+  table.add_row({"1", "2", "3", "4"});
+  EXPECT_EQ(table.text(),
+            "   two   longer\n"
+            "a  b  c       d\n"
+            "─  ─  ─  ──────\n"
+            "1  2  3       4\n");
+  EXPECT_EQ(table.csv(), "a,b,c,d\n1,2,3,4\n");
+}
+
 TEST(Table, QuotesCsvCellsThatNeedIt) {
   report::Table table({{"a"}, {"b"}, {"c"}});
   table.add_row({"plain", "with, comma", "say \"hi\"\nthere"});

@@ -107,6 +107,18 @@ TEST(ComparedAlgorithms, AreThereOnceEach) {
   const std::vector<std::string> names = compared_algorithms();
   EXPECT_EQ(names.back(), kAutoAlgorithm);
   EXPECT_THAT(names, testing::Not(testing::Contains("sp-otf")));
+  EXPECT_THAT(names, testing::Not(testing::Contains("muon")));
+  const std::vector<std::string> all = compared_algorithms(/*all_methods=*/true);
+  EXPECT_EQ(all.size(), names.size() + other_methods().size());
+  EXPECT_THAT(all, testing::Contains("muon"));
+}
+
+TEST(Predict, KeepsTheIntervalsAskedForWhereTheyChangeNothing) {
+  const ModelSpec model = two_even_layers();
+  const Prediction sgd = predict(model, costs_for(2), 2, preset("sgd"), {10, 100});
+  EXPECT_EQ(sgd.intervals, RefreshIntervals({10, 100}));
+  EXPECT_EQ(sgd.plan.intervals, RefreshIntervals());
+  EXPECT_EQ(sgd.result.iteration, sgd.full_step);
 }
 
 }  // namespace

@@ -151,11 +151,17 @@ void PlanFlags::add_to(CLI::App& verb, const std::string& group) {
       ->check(count(1, kMaxWorld))
       ->type_name("N")
       ->group(group);
+  choice("--method", method_, method_names(), "What layers are preconditioned with, in forecasts");
+  verb.add_option("--gradient-workers", gradient_workers_,
+                  "Share of the ranks that precondition a layer, as in KAISA, in forecasts")
+      ->check(number(0, 1))
+      ->type_name("SHARE")
+      ->group(group);
 }
 
 bool PlanFlags::any() const {
   return factor_schedule_ || fusion_ || threshold_bytes_ || placement_ || balance_by_ ||
-         factor_reduce_ || exchange_ || nct_below_ || owners_;
+         factor_reduce_ || exchange_ || nct_below_ || owners_ || method_ || gradient_workers_;
 }
 
 PlanOptions PlanFlags::options(const std::string& algorithm) const {
@@ -171,6 +177,8 @@ PlanOptions PlanFlags::options(const std::string& algorithm) const {
   override_choice(exchange_, exchange_names(), options.exchange);
   if (nct_below_) options.nct_below = nct_below_;
   if (owners_) options.owners = owners_;
+  override_choice(method_, method_names(), options.method);
+  if (gradient_workers_) options.gradient_workers = gradient_workers_;
   if (chosen_by_auto && any()) {
     throw ConfigError(
         "flags: algorithm=auto chooses the variants itself; remove the other variant flags, or "

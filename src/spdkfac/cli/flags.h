@@ -59,6 +59,8 @@ class PlanFlags {
   std::optional<std::string> exchange_;
   std::optional<std::int64_t> nct_below_;
   std::optional<int> owners_;
+  std::optional<std::string> method_;
+  std::optional<double> gradient_workers_;
 };
 
 }  // namespace spdkfac::cli

@@ -50,6 +50,9 @@ std::vector<std::string> values_of(const CLI::App& verb, const FlagText& flag) {
   if (flag.names == "--algorithm") {
     std::vector<std::string> names = {kAutoAlgorithm};
     for (const AlgorithmInfo& info : named_algorithms()) names.push_back(info.name);
+    if (takes_tables && verb.get_name() != "advise") {
+      for (const AlgorithmInfo& info : other_methods()) names.push_back(info.name);
+    }
     return names;
   }
   return {};

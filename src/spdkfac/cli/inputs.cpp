@@ -7,6 +7,7 @@
 
 #include "spdkfac/base/data_files.h"
 #include "spdkfac/base/error.h"
+#include "spdkfac/sim/predict.h"
 
 namespace spdkfac::cli {
 
@@ -157,6 +158,12 @@ RefreshIntervals Inputs::intervals() const {
   if (growing) intervals.growing_over = over_steps_.value_or(kForecastSteps);
   validate(intervals);
   return intervals;
+}
+
+std::vector<RefreshIntervals> Inputs::compared_intervals() const {
+  const bool any =
+      !given({"--factor-interval", "--inverse-interval", "--interval", "--over-steps"}).empty();
+  return any ? std::vector{intervals()} : spdkfac::compared_intervals();
 }
 
 }  // namespace spdkfac::cli

@@ -33,6 +33,8 @@ class Inputs {
   std::vector<PlanOptions> algorithms(const std::vector<std::string>& otherwise,
                                       int largest_world) const;
   RefreshIntervals intervals() const;
+  // Those that several algorithms are compared at: the intervals given, or else both usual ones.
+  std::vector<RefreshIntervals> compared_intervals() const;
 
  private:
   PlanOptions with_overrides(const std::string& algorithm) const;

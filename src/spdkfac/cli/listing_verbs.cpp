@@ -180,35 +180,49 @@ constexpr const char* kAutoSummary = "the K-FAC variant with the fastest forecas
 
 Json algorithms_json() {
   Json list = Json::array();
-  for (const AlgorithmInfo& info : named_algorithms()) {
-    list.push_back({{"name", info.name},
-                    {"paper_name", info.paper_name},
-                    {"summary", info.summary},
-                    {"options", to_json(OptionsAndIntervals{info.options, {}})}});
-  }
-  list.push_back({{"name", kAutoAlgorithm}, {"summary", kAutoSummary}});
+  const auto add = [&](const std::vector<AlgorithmInfo>& algorithms, bool trains) {
+    for (const AlgorithmInfo& info : algorithms) {
+      list.push_back({{"name", info.name},
+                      {"paper_name", info.paper_name},
+                      {"summary", info.summary},
+                      {"trains", trains},
+                      {"options", to_json(OptionsAndIntervals{info.options, {}})}});
+    }
+  };
+  add(named_algorithms(), true);
+  list.push_back({{"name", kAutoAlgorithm}, {"summary", kAutoSummary}, {"trains", true}});
+  add(other_methods(), false);
   return list;
 }
 
-void list_algorithms(bool wide) {
+std::string algorithms_table(const std::vector<AlgorithmInfo>& algorithms, bool wide, bool own) {
   report::Table table({{"algorithm", kLeft},
                        {"in the paper", kLeft},
                        {"factors", kLeft},
                        {"fusion", kLeft},
                        {"inverses", kLeft},
                        {"summary", kLeft}});
-  for (const AlgorithmInfo& info : named_algorithms()) {
+  for (const AlgorithmInfo& info : algorithms) {
     const bool kfac = info.options.second_order();
     table.add_row({info.name, info.paper_name.empty() ? "-" : info.paper_name,
                    name_of(factor_schedule_names(), info.options.factor_schedule),
                    name_of(fusion_names(), info.options.fusion),
                    kfac ? name_of(placement_names(), info.options.placement) : "-", info.summary});
   }
-  table.add_row({kAutoAlgorithm, "-", "-", "-", "-", kAutoSummary});
+  if (own) {
+    table.add_row({kAutoAlgorithm, "-", "-", "-", "-", kAutoSummary});
+  } else {
+    table.drop_column("in the paper");
+  }
   if (!wide) {
     for (const char* title : {"factors", "fusion", "inverses"}) table.drop_column(title);
   }
-  print(table.text());
+  return table.text();
+}
+
+void list_algorithms(bool wide) {
+  print(algorithms_table(named_algorithms(), wide, true) + "\nFor plan and simulate only\n" +
+        algorithms_table(other_methods(), wide, false));
 }
 
 }  // namespace

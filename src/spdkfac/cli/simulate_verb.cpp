@@ -55,6 +55,7 @@ std::vector<int> parse_sweep(const std::string& text) {
 struct SimulateVerb {
   Inputs inputs;
   bool compare = false;
+  bool all_methods = false;
   bool json = false;
   bool csv = false;
   bool wide = false;
@@ -91,12 +92,13 @@ struct SimulateVerb {
       run_many(models, costs, worlds,
                inputs.algorithms({"sgd", "d-kfac", "mpd-kfac", "spd-kfac", kAutoAlgorithm},
                                  worlds.back()),
-               true);
+               {inputs.intervals()}, true);
     } else {
       const auto otherwise =
-          compare ? compared_algorithms() : std::vector<std::string>{kDefaultAlgorithm};
+          compare ? compared_algorithms(all_methods) : std::vector<std::string>{kDefaultAlgorithm};
       const int world = inputs.world(costs);
-      run_many(models, costs, {world}, inputs.algorithms(otherwise, world), false);
+      run_many(models, costs, {world}, inputs.algorithms(otherwise, world),
+               compare ? inputs.compared_intervals() : std::vector{inputs.intervals()}, false);
     }
   }
 
@@ -105,15 +107,18 @@ struct SimulateVerb {
       if (both) throw ConfigError(conflict_text(first, second));
     };
     if (!plan.empty()) {
-      for (const std::string& flag :
-           inputs.given({"--world", "--algorithm", "--factor-schedule", "--fusion",
-                         "--threshold-bytes", "--placement", "--balance-by", "--factor-reduce",
-                         "--exchange", "--replicate-below", "--owners", "--factor-interval",
-                         "--inverse-interval", "--interval", "--over-steps"})) {
+      for (const std::string& flag : inputs.given(
+               {"--world", "--algorithm", "--factor-schedule", "--fusion", "--threshold-bytes",
+                "--placement", "--balance-by", "--factor-reduce", "--exchange", "--replicate-below",
+                "--owners", "--method", "--gradient-workers", "--factor-interval",
+                "--inverse-interval", "--interval", "--over-steps"})) {
         conflict(true, "--plan", flag);
       }
     }
     conflict(!sweep.empty() && !inputs.given({"--world"}).empty(), "--sweep-world", "--world");
+    if (all_methods && !compare) {
+      throw ConfigError("flags: --all-methods needs --compare; add it, or remove --all-methods");
+    }
     conflict(compare && !sweep.empty(), "--compare", "--sweep-world");
     conflict(compare && !inputs.given({"--algorithm"}).empty(), "--compare", "--algorithm");
     conflict(json && csv, "--json", "--csv");
@@ -150,9 +155,8 @@ struct SimulateVerb {
 
   void run_many(const std::vector<ModelSpec>& models, const CostModel& costs,
                 const std::vector<int>& worlds, const std::vector<PlanOptions>& algorithms,
-                bool scaling) const {
+                const std::vector<RefreshIntervals>& intervals, bool scaling) const {
     const SimulationOptions options = simulation();
-    const RefreshIntervals intervals = inputs.intervals();
     if (!trace.empty() && models.size() * algorithms.size() != 1) {
       throw ConfigError(
           fmt::format("flags: --trace writes one iteration (got {} models and {} "
@@ -161,16 +165,19 @@ struct SimulateVerb {
     }
     std::vector<std::vector<Prediction>> by_model;
     {
-      Progress progress("simulating", models.size() * worlds.size() * algorithms.size());
+      Progress progress("simulating",
+                        models.size() * worlds.size() * intervals.size() * algorithms.size());
       for (const ModelSpec& model : models) {
         std::vector<Prediction>& predictions = by_model.emplace_back();
         for (const int world : worlds) {
-          for (const PlanOptions& algorithm : algorithms) {
-            Prediction one = predict(model, costs, world, algorithm, intervals, options);
-            write_trace(one.result.trace);
-            one.result.trace = Trace();  // those of a sweep would fill the memory
-            predictions.push_back(std::move(one));
-            progress.advance();
+          for (const RefreshIntervals& renewed : intervals) {
+            for (const PlanOptions& algorithm : algorithms) {
+              Prediction one = predict(model, costs, world, algorithm, renewed, options);
+              write_trace(one.result.trace);
+              one.result.trace = Trace();  // those of a sweep would fill the memory
+              predictions.push_back(std::move(one));
+              progress.advance();
+            }
           }
         }
       }
@@ -224,7 +231,12 @@ void add_simulate_verb(CLI::App& app) {
   const auto state = std::make_shared<SimulateVerb>();
   state->inputs.add_to(*verb, /*several=*/true, kDefaultAlgorithm);
   const std::string what = "What to simulate";
-  verb->add_flag("--compare", state->compare, "Compare all algorithms")->group(what);
+  verb->add_flag("--compare", state->compare,
+                 "Compare all algorithms, renewing in every step and every 10 and 100 steps")
+      ->group(what);
+  verb->add_flag("--all-methods", state->all_methods,
+                 "Compare with KAISA, DP-KFAC, Shampoo, SOAP and Muon, too; with --compare")
+      ->group(what);
   verb->add_option("--sweep-world", state->sweep, "Doubling numbers of ranks, such as 1..1024")
       ->type_name("A..B")
       ->group(what);

@@ -161,8 +161,8 @@ Loads loads_of(const Plan& plan, const ModelSpec& model, const CostModel& costs)
   Loads loads;
   for (const FactorPlacement& factor : plan.placements) {
     Load& load = factor.owner ? loads.owned[*factor.owner] : loads.everywhere;
-    load.inverses +=
-        inverse_time(model.layers[static_cast<std::size_t>(factor.layer)], factor.side, costs);
+    load.inverses += inverse_time(model.layers[static_cast<std::size_t>(factor.layer)], factor.side,
+                                  costs, plan.options.method);
     load.factors.push_back(factor_label(factor));
     if (factor.sends_gradient) ++loads.gradients;
   }
@@ -175,15 +175,24 @@ std::string everywhere_text(const Loads& loads) {
                      1e3 * loads.everywhere.inverses.value());
 }
 
+std::string what_owners_send(const Plan& plan, std::size_t gradients, std::size_t everywhere) {
+  const WorkerGrid grid = worker_grid(plan.options, plan.world);
+  if (grid.columns > 1) {
+    const std::string results =
+        plan.options.method == Method::kKfac ? "preconditioned gradients" : "updates";
+    if (grid.workers == 1) return results;
+    return fmt::format("inverses to {} gradient workers, these {}", grid.workers, results);
+  }
+  if (gradients == 0) return "inverses";
+  return gradients + everywhere == plan.placements.size() ? "gradients" : "gradients or inverses";
+}
+
 std::string owned_text(const Plan& plan, const Loads& loads) {
   if (loads.owned.empty()) return "";
   const std::size_t everywhere = loads.everywhere.factors.size();
   return fmt::format("  {} owned by {} of {} ranks; owners send {}\n",
                      plan.placements.size() - everywhere, loads.owned.size(), plan.world,
-                     loads.gradients == 0 ? "inverses"
-                     : loads.gradients + everywhere == plan.placements.size()
-                         ? "gradients"
-                         : "gradients or inverses");
+                     what_owners_send(plan, loads.gradients, everywhere));
 }
 
 std::string owners_text(const Plan& plan, const ModelSpec& model, const CostModel& costs,
@@ -220,6 +229,9 @@ std::string heading(const Plan& plan, const ModelSpec& model, const CostModel& c
                                  plan.algorithm, model.name, model.layers.size(), model.batch,
                                  plan.world, plan.world == 1 ? "" : "s", costs.name);
   std::string what = fmt::format("{} fusion", name_of(fusion_names(), plan.options.fusion));
+  if (plan.options.method != Method::kKfac) {
+    what = fmt::format("{}, {}", name_of(method_names(), plan.options.method), what);
+  }
   if (plan.options.second_order()) {
     what += fmt::format(", {} factors, {} inverses, {} step",
                         name_of(factor_schedule_names(), plan.options.factor_schedule),

@@ -17,33 +17,8 @@ namespace {
 
 constexpr std::size_t kBarWidth = 30;
 
-// The smallest and the largest load of a rank.
-std::pair<Seconds, Seconds> inverse_range(const Prediction& p) {
-  const std::vector<Seconds>& loads = p.result.inverse_load;
-  if (loads.empty()) return {};
-  const auto [low, high] = std::minmax_element(loads.begin(), loads.end());
-  return {*low, *high};
-}
-
-std::optional<Seconds> iteration_of(std::span<const Prediction> predictions,
-                                    const std::string& algorithm) {
-  const auto found = std::find_if(predictions.begin(), predictions.end(),
-                                  [&](const Prediction& p) { return p.algorithm == algorithm; });
-  if (found == predictions.end()) return std::nullopt;
-  return found->result.iteration;
-}
-
-std::string speedup(std::optional<Seconds> baseline, Seconds time) {
-  return baseline && time > Seconds(0) ? fmt::format("{:.2f}", *baseline / time) : "-";
-}
-
 // Is the iteration the average of a cycle with cheaper steps than the full one?
 bool is_average(const Prediction& p) { return p.result.iteration < p.full_step; }
-
-std::string heading(const Prediction& p) {
-  return fmt::format("{}, batch {}, on {} rank{} of {}\n", p.model, p.batch, p.world,
-                     p.world == 1 ? "" : "s", p.cluster);
-}
 
 std::string utilisation_text(const Prediction& p) {
   if (p.utilisation.empty() || p.full_step <= Seconds(0)) return "";
@@ -64,6 +39,18 @@ std::string utilisation_text(const Prediction& p) {
 
 }  // namespace
 
+std::pair<Seconds, Seconds> inverse_range(const Prediction& p) {
+  const std::vector<Seconds>& loads = p.result.inverse_load;
+  if (loads.empty()) return {};
+  const auto [low, high] = std::minmax_element(loads.begin(), loads.end());
+  return {*low, *high};
+}
+
+std::string heading(const Prediction& p) {
+  return fmt::format("{}, batch {}, on {} rank{} of {}\n", p.model, p.batch, p.world,
+                     p.world == 1 ? "" : "s", p.cluster);
+}
+
 std::string_view category_title(Category category) {
   constexpr std::string_view kTitles[kCategoryCount] = {"FF&BP",       "GradComm",    "FactorComp",
                                                         "FactorComm",  "InverseComp", "InverseComm",
@@ -77,19 +64,24 @@ Json to_json(const Prediction& p) {
     parts[std::string(category_name(category))] = p.result.breakdown[category].value();
   }
   const auto [smallest, largest] = inverse_range(p);
-  return {{"format", "spdkfac.prediction/2"},
-          {"algorithm", p.algorithm},
-          {"world", p.world},
-          {"iteration_seconds", p.result.iteration.value()},
-          {"breakdown_seconds", std::move(parts)},
-          {"bytes_per_worker", p.result.sent_bytes},
-          {"model", p.model},
-          {"batch", p.batch},
-          {"cluster", p.cluster},
-          {"exposed_communication_seconds", exposed_communication(p.result.breakdown).value()},
-          {"full_step_seconds", p.full_step.value()},
-          {"full_step_inverse_max_seconds", largest.value()},
-          {"full_step_inverse_min_seconds", smallest.value()}};
+  Json result = {
+      {"format", "spdkfac.prediction/2"},
+      {"algorithm", p.algorithm},
+      {"world", p.world},
+      {"iteration_seconds", p.result.iteration.value()},
+      {"breakdown_seconds", std::move(parts)},
+      {"bytes_per_worker", p.result.sent_bytes},
+      {"model", p.model},
+      {"batch", p.batch},
+      {"cluster", p.cluster},
+      {"factor_interval", p.intervals.factors},
+      {"inverse_interval", p.intervals.inverses},
+      {"exposed_communication_seconds", exposed_communication(p.result.breakdown).value()},
+      {"full_step_seconds", p.full_step.value()},
+      {"full_step_inverse_max_seconds", largest.value()},
+      {"full_step_inverse_min_seconds", smallest.value()}};
+  if (p.intervals.growing_over > 0) result["growing_over"] = p.intervals.growing_over;
+  return result;
 }
 
 Prediction parse_prediction(const Json& document, const std::string& where) {
@@ -104,6 +96,12 @@ Prediction parse_prediction(const Json& document, const std::string& where) {
   p.cluster = object.required("cluster").string();
   p.batch = object.required("batch").integer(1, std::numeric_limits<std::int64_t>::max());
   p.world = static_cast<int>(object.required("world").integer(1, kMaxWorld));
+  const auto interval = [&](const char* key, std::int64_t& field, std::int64_t least) {
+    if (const auto value = object.optional(key)) field = value->integer(least, kMaxInterval);
+  };
+  interval("factor_interval", p.intervals.factors, 1);
+  interval("inverse_interval", p.intervals.inverses, 1);
+  interval("growing_over", p.intervals.growing_over, 0);
   p.result.iteration = seconds("iteration_seconds");
   JsonObject parts(object.required("breakdown_seconds"));
   for (const Category category : kCategories) {
@@ -145,105 +143,6 @@ std::string describe(const Prediction& p) {
                       low == high ? high : fmt::format("{} to {}", low, high),
                       is_average(p) ? " in a full step" : "");
   return text + utilisation_text(p);
-}
-
-std::string comparison_text(std::span<const Prediction> predictions, bool wide) {
-  if (predictions.empty()) return "";
-  const auto d_kfac = iteration_of(predictions, "d-kfac");
-  const auto mpd_kfac = iteration_of(predictions, "mpd-kfac");
-  Table table({{"algorithm", Table::Align::kLeft},
-               {"iteration ms"},
-               {"× d-kfac"},
-               {"× mpd-kfac"},
-               {"sent MB"},
-               {"exposed comm ms"},
-               {"inverse max ms"},
-               {"inverse min ms"},
-               {"full step ms"}});
-  for (const Prediction& p : predictions) {
-    const auto [smallest, largest] = inverse_range(p);
-    table.add_row({p.algorithm, milliseconds(p.result.iteration),
-                   speedup(d_kfac, p.result.iteration), speedup(mpd_kfac, p.result.iteration),
-                   megabytes(p.result.sent_bytes),
-                   milliseconds(exposed_communication(p.result.breakdown)), milliseconds(largest),
-                   milliseconds(smallest), milliseconds(p.full_step)});
-  }
-  if (!wide) {
-    table.drop_column("inverse min ms");
-    table.drop_column("full step ms");
-  }
-  std::string text = table.text() + "× is the speed-up over that algorithm.\n";
-  if (std::any_of(predictions.begin(), predictions.end(), is_average)) {
-    text +=
-        "Iteration, sent and exposed comm are averages of a refresh cycle; inverses are those of a "
-        "full\nstep.\n";
-  }
-  return heading(predictions.front()) + text;
-}
-
-std::string comparison_csv(std::span<const Prediction> predictions) {
-  std::vector<Table::Column> columns;
-  for (const char* title :
-       {"model", "batch", "cluster", "world", "algorithm", "iteration_seconds"}) {
-    columns.push_back({title});
-  }
-  for (const Category category : kCategories) {
-    columns.push_back({fmt::format("{}_seconds", category_name(category))});
-  }
-  for (const char* title :
-       {"bytes_per_worker", "exposed_communication_seconds", "full_step_seconds",
-        "full_step_inverse_max_seconds", "full_step_inverse_min_seconds"}) {
-    columns.push_back({title});
-  }
-  Table table(std::move(columns));
-  for (const Prediction& p : predictions) {
-    std::vector<std::string> row = {p.model, std::to_string(p.batch), p.cluster,
-                                    std::to_string(p.world), p.algorithm};
-    const auto add = [&row](Seconds time) { row.push_back(fmt::format("{:.9f}", time.value())); };
-    add(p.result.iteration);
-    for (const Category category : kCategories) add(p.result.breakdown[category]);
-    row.push_back(fmt::format("{:.0f}", p.result.sent_bytes));
-    add(exposed_communication(p.result.breakdown));
-    add(p.full_step);
-    const auto [smallest, largest] = inverse_range(p);
-    add(largest);
-    add(smallest);
-    table.add_row(std::move(row));
-  }
-  return table.csv();
-}
-
-std::string scaling_text(std::span<const Prediction> predictions) {
-  if (predictions.empty()) return "";
-  std::vector<std::string> algorithms;
-  std::vector<int> worlds;
-  for (const Prediction& p : predictions) {
-    if (std::find(algorithms.begin(), algorithms.end(), p.algorithm) == algorithms.end()) {
-      algorithms.push_back(p.algorithm);
-    }
-    if (std::find(worlds.begin(), worlds.end(), p.world) == worlds.end()) worlds.push_back(p.world);
-  }
-  std::vector<Table::Column> columns = {{"ranks"}};
-  for (const std::string& algorithm : algorithms) columns.push_back({algorithm + " ms"});
-  columns.push_back({"best images/s"});
-  Table table(std::move(columns));
-  for (const int world : worlds) {
-    std::vector<std::string> row = {std::to_string(world)};
-    double best = 0;
-    for (const std::string& algorithm : algorithms) {
-      for (const Prediction& p : predictions) {
-        if (p.world != world || p.algorithm != algorithm) continue;
-        row.push_back(milliseconds(p.result.iteration));
-        if (p.algorithm == "sgd") continue;  // not the same work
-        best = std::max(best, static_cast<double>(p.batch) * world / p.result.iteration.value());
-      }
-    }
-    row.push_back(best > 0 ? fmt::format("{:.0f}", best) : "-");
-    table.add_row(std::move(row));
-  }
-  const Prediction& first = predictions.front();
-  return fmt::format("{}, batch {} per rank, on {}\n", first.model, first.batch, first.cluster) +
-         table.text();
 }
 
 }  // namespace spdkfac::report

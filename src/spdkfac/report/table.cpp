@@ -43,6 +43,38 @@ void Table::drop_column(const std::string& title) {
   }
 }
 
+void Table::drop_column(const std::string& title, const std::string& group) {
+  for (std::size_t column = columns_.size(); column-- > 0;) {
+    if (columns_[column].title == title && columns_[column].group == group) erase_column(column);
+  }
+}
+
+std::string Table::group_line(std::vector<std::size_t>& widths) const {
+  constexpr std::size_t kGap = 2;
+  std::string line;
+  bool any = false;
+  for (std::size_t first = 0; first < columns_.size();) {
+    const std::string& group = columns_[first].group;
+    std::size_t end = first + 1;
+    std::size_t width = widths[first];
+    while (end < columns_.size() && !group.empty() && columns_[end].group == group) {
+      width += kGap + widths[end++];
+    }
+    const std::size_t title = display_width(group);
+    if (title > width) widths[end - 1] += title - width;
+    width = std::max(width, title);
+    line += std::string(first > 0 ? kGap : 0, ' ') + group;
+    const bool rule = !group.empty() && width > title + 1;
+    if (rule) line += ' ';
+    for (std::size_t i = title + (rule ? 1 : 0); i < width; ++i) line += rule ? "─" : " ";
+    any = any || !group.empty();
+    first = end;
+  }
+  if (!any) return "";
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line + '\n';
+}
+
 void Table::erase_column(std::size_t column) {
   const auto place = static_cast<std::ptrdiff_t>(column);
   columns_.erase(columns_.begin() + place);
@@ -56,7 +88,7 @@ std::string Table::text() const {
     for (const auto& row : rows_) width = std::max(width, display_width(row[c]));
     widths.push_back(width);
   }
-  std::string result;
+  std::string result = group_line(widths);
   const auto line = [&](const auto& cell_of) {
     std::string text;
     for (std::size_t c = 0; c < columns_.size(); ++c) {

@@ -13,6 +13,7 @@ class Table {
   struct Column {
     std::string title;
     Align align = Align::kRight;
+    std::string group = {};  // a title over neighbouring columns that share it
   };
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
@@ -23,6 +24,7 @@ class Table {
   // Leaves out the columns in which no row has anything.
   void drop_empty_columns();
   void drop_column(const std::string& title);
+  void drop_column(const std::string& title, const std::string& group);
 
   // Title line, a rule, one line a row; columns two spaces apart; no trailing blanks.
   std::string text() const;
@@ -31,6 +33,8 @@ class Table {
 
  private:
   void erase_column(std::size_t column);
+  // The line of groups; a group wider than its columns widens the last of them.
+  std::string group_line(std::vector<std::size_t>& widths) const;
 
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;

@@ -23,12 +23,19 @@ std::optional<double> hidden_share(const IterationResult& result) {
   return std::max(0.0, 1 - exposed);
 }
 
-std::vector<std::string> compared_algorithms() {
+const std::vector<RefreshIntervals>& compared_intervals() {
+  static const std::vector<RefreshIntervals> list = {{1, 1}, kMostOfGrowing};
+  return list;
+}
+
+std::vector<std::string> compared_algorithms(bool all_methods) {
   std::vector<std::string> names;
   for (const AlgorithmInfo& info : named_algorithms()) {
     if (info.name != "kfac" && info.name != "sp-otf") names.push_back(info.name);
   }
   names.emplace_back(kAutoAlgorithm);
+  if (!all_methods) return names;
+  for (const AlgorithmInfo& info : other_methods()) names.push_back(info.name);
   return names;
 }
 
@@ -40,6 +47,7 @@ Prediction predict(const ModelSpec& model, const CostModel& costs, Plan plan,
   p.cluster = costs.name;
   p.batch = model.batch;
   p.world = plan.world;
+  p.intervals = plan.intervals;
   p.result = simulate(plan, model, costs, simulation);
   p.full_step = p.result.iteration;
   p.utilisation = utilisation(p.result.trace);
@@ -72,6 +80,7 @@ Prediction predict(const ModelSpec& model, const CostModel& costs, int world,
     steps += weight;
     if (step == StepKind::kFull) result = std::move(one);
   }
+  result.intervals = intervals;
   result.result.iteration = iteration / steps;
   for (const Category category : kCategories) {
     result.result.breakdown[category] = breakdown[category] / steps;

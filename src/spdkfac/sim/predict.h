@@ -21,6 +21,7 @@ struct Prediction {
   std::string cluster;
   std::int64_t batch = 1;
   int world = 1;
+  RefreshIntervals intervals;  // those asked for; without factors they change nothing
   // Time, breakdown and bytes of an average iteration; trace, factor messages and inversions are
   // those of a full step.
   IterationResult result;
@@ -32,8 +33,12 @@ struct Prediction {
 // What a rank on average waits for others in a full step: it neither computes nor communicates.
 Seconds average_wait(const Prediction& prediction);
 
-// Every algorithm once, `auto` last: kfac and sp-otf are other names of d-kfac and spd-kfac.
-std::vector<std::string> compared_algorithms();
+// Every algorithm once, `auto` last: kfac and sp-otf are other names of d-kfac and spd-kfac. With
+// `all_methods`, those that are for forecasts only behind it.
+std::vector<std::string> compared_algorithms(bool all_methods = false);
+// At which intervals they are compared unless said: everything in every step, and rarely. Speed-ups
+// of factors and inverses shrink with the intervals.
+const std::vector<RefreshIntervals>& compared_intervals();
 
 // Plans and simulates one algorithm, `auto` included.
 Prediction predict(const ModelSpec& model, const CostModel& costs, int world,
