@@ -502,7 +502,8 @@ FLAG_CASES = [
     FlagCase("unknown algorithm", ["simulate", *BUNDLED, "--algorithm", "kfca"],
              'algorithm: unknown name "kfca"; choose one of auto, sgd, kfac, d-kfac, mpd-kfac, '
              'spd-kfac, pipe, lbp, naive, lw-none, lw-threshold, sp-otf, optimal-fusion, '
-             'owner-reduce, owner-precondition, owner-blocks'),
+             'owner-reduce, owner-precondition, owner-blocks, kaisa-mem, '
+             'kaisa-hybrid, kaisa-comm, dp-kfac, shampoo, soap, muon'),
     FlagCase("compare and sweep", ["simulate", *BUNDLED, "--compare", "--sweep-world", "1..4"],
              conflict("--compare", "--sweep-world")),
     FlagCase("json and csv", ["simulate", *BUNDLED, "--json", "--csv"],

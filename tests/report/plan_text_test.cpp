@@ -46,6 +46,23 @@ TEST(PlanText, NamesOwnersTheirWorkAndTheirFactors) {
   EXPECT_THAT(text, HasSubstr(plan.digest()));
 }
 
+TEST(PlanText, SaysWhatGradientWorkersAndOtherMethodsSend) {
+  CostModel costs = lab(4);
+  costs.compute = ComputeRates{FlopsPerSecond(1), FlopsPerSecond(1), FlopsPerSecond(1)};
+  const auto text = [&](const char* name) {
+    return report::plan_text(make_plan(two_layers(), costs, 4, preset(name)), two_layers(), costs,
+                             false);
+  };
+  EXPECT_THAT(text("kaisa-mem"), HasSubstr("owners send gradients\n"));
+  EXPECT_THAT(text("kaisa-hybrid"),
+              HasSubstr("owners send inverses to 2 gradient workers, who send V\n"));
+  EXPECT_THAT(text("kaisa-comm"), HasSubstr("owners send inverses\n"));
+  EXPECT_THAT(text("muon"), HasSubstr("owners send updates\n"));
+  // Two inverse roots of 11 inversions, half a second each.
+  EXPECT_THAT(text("shampoo"), HasSubstr("shampoo, threshold fusion"));
+  EXPECT_THAT(text("shampoo"), ::testing::ContainsRegex("0 +11000.0 .*A0\\(2\\) G0\\(2\\)"));
+}
+
 TEST(PlanSummary, HasNumbersAndNoNames) {
   const Plan plan = make_plan(two_layers(), lab(2), 2, preset("spd-kfac"));
   const std::string text = report::plan_summary(plan, two_layers(), lab(2));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/report/table.h"
 
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 #include "spdkfac/base/check.h"
@@ -56,6 +58,7 @@ TEST(Bar, IsProportionalAndClamped) {
   EXPECT_EQ(report::bar(0, 4), "");
   EXPECT_EQ(report::bar(7, 3), "███");
   EXPECT_EQ(report::bar(-1, 3), "");
+  EXPECT_EQ(report::bar(std::nan(""), 4), "");  // no load of no load
 }
 
 TEST(Table, DropsColumnsWithoutAnyCell) {

@@ -177,12 +177,10 @@ std::string everywhere_text(const Loads& loads) {
 
 std::string what_owners_send(const Plan& plan, std::size_t gradients, std::size_t everywhere) {
   const WorkerGrid grid = worker_grid(plan.options, plan.world);
-  if (grid.columns > 1) {
-    const std::string results =
-        plan.options.method == Method::kKfac ? "preconditioned gradients" : "updates";
-    if (grid.workers == 1) return results;
-    return fmt::format("inverses to {} gradient workers, these {}", grid.workers, results);
+  if (grid.workers > 1 && grid.columns > 1) {
+    return fmt::format("inverses to {} gradient workers, who send V", grid.workers);
   }
+  if (grid.columns > 1) return plan.options.method == Method::kKfac ? "gradients" : "updates";
   if (gradients == 0) return "inverses";
   return gradients + everywhere == plan.placements.size() ? "gradients" : "gradients or inverses";
 }

@@ -155,7 +155,7 @@ std::string wrap(const std::string& text, std::size_t width, std::size_t indent)
 }
 
 std::string bar(double share, std::size_t width) {
-  const double clamped = std::clamp(share, 0.0, 1.0);
+  const double clamped = share > 0 ? std::min(share, 1.0) : 0;  // also where 0 is a share of 0
   const auto blocks = static_cast<std::size_t>(std::lround(clamped * static_cast<double>(width)));
   std::string result;
   for (std::size_t i = 0; i < blocks; ++i) result += "█";
