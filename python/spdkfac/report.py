@@ -55,8 +55,10 @@ def report(*results: Result, title: str = "SPD-KFAC report") -> Report:
             records.append(dict(result))
         else:
             records.append(_read(Path(result)))
-    if predictions:
-        records.append(json.loads(_core.record_of(predictions)))
+    together: dict[tuple[int, int], list[_core.Prediction]] = {}
+    for one in predictions:
+        together.setdefault((one.factor_interval, one.inverse_interval), []).append(one)
+    records += [json.loads(_core.record_of(group)) for group in together.values()]
     if not records:
         raise ConfigError("report: nothing to draw; pass predictions or records")
     return Report(_draw(records, title), records)

@@ -31,20 +31,23 @@ py::dict breakdown_of(const Prediction& prediction) {
   return parts;
 }
 
-// A record of docs/records.md, for a page.
+// A record of docs/records.md, for a page, of predictions at the same intervals.
 std::string record_of(const std::vector<Prediction>& list) {
   report::RecordHead head;
   head.experiment = "iteration";
   if (!list.empty()) head.cluster = list.front().cluster;
+  if (!list.empty() && list.front().intervals.inverses > 1) {
+    head.note = fmt::format(
+        "Averages of a refresh cycle: factors every {} and inverses every {} steps. Events are "
+        "those of its full step.",
+        list.front().intervals.factors, list.front().intervals.inverses);
+  }
   std::vector<report::Run> runs;
   for (const Prediction& one : list) {
     report::Run run;
     run.model = one.model;
     run.world = one.world;
     run.algorithm = run.label = one.algorithm;
-    if (one.intervals.inverses > 1) {
-      run.label += fmt::format(" {}/{}", one.intervals.factors, one.intervals.inverses);
-    }
     run.forecast = one.result;
     runs.push_back(std::move(run));
   }

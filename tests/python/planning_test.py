@@ -147,9 +147,11 @@ def test_report_draws_predictions_and_records(tmp_path: Path) -> None:
     report = spdkfac.report(comparison, title="Two algorithms")
     assert "Two algorithms" in report.html and report.to_json()[0]["experiment"] == "iteration"
     report.save(tmp_path / "page.html")
-    (tmp_path / "record.json").write_text(json.dumps(report.to_json()[0]))
+    every_step, rarely = report.to_json()
+    assert every_step["note"] == "" and "every 10 and inverses every 100 steps" in rarely["note"]
+    (tmp_path / "record.json").write_text(json.dumps(rarely))
     again = spdkfac.report(tmp_path / "record.json")
-    assert again.to_json() == report.to_json()
+    assert again.to_json() == [rarely]
     assert report._repr_html_().startswith("<iframe")
 
 
