@@ -25,8 +25,8 @@ if(SPDKFAC_PROGRAMS)
   endif()
   install(DIRECTORY python/spdkfac/page DESTINATION share/spdkfac PATTERN __pycache__ EXCLUDE)
   install(FILES data/paper.json DESTINATION share/spdkfac)
-  install(DIRECTORY data/models data/clusters DESTINATION share/spdkfac
-    FILES_MATCHING PATTERN "*.json")
+  install(DIRECTORY data/models data/clusters data/help DESTINATION share/spdkfac
+    FILES_MATCHING PATTERN "*.json" PATTERN "*.txt")
 endif()
 
 if(SPDKFAC_WITH_TORCH)

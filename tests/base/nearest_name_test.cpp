@@ -19,5 +19,11 @@ TEST(NearestName, OfWordsWithoutACommonLetterThereIsNone) {
   EXPECT_EQ(nearest_name("ab", {}), "");
 }
 
+TEST(NearestName, AdviceListsAllNames) {
+  EXPECT_EQ(advice_for_name("ResNet50", {"resnet50", "cnn28"}),
+            "did you mean resnet50? choose one of resnet50, cnn28");
+  EXPECT_EQ(advice_for_name("vgg", {"resnet50", "cnn28"}), "choose one of resnet50, cnn28");
+}
+
 }  // namespace
 }  // namespace spdkfac

@@ -404,7 +404,7 @@ def slow_rank(text: str) -> FlagCase:
 PAPER_MODELS = "densenet201, inception-v4, resnet152, resnet50"
 CLUSTERS = "ethernet-10g-16, h200-400g-64, paper-64x2080ti"
 OWNERS = "choose placement=balanced, lpt or blocks, so that "
-SIZE_IN_BYTES = f"a size from 1 to {2**50} bytes, such as 64MiB, 25MB or 1048576"
+SIZE_IN_BYTES = "a size from 1 byte to 1024 TiB, such as 64MiB, 25MB or 1048576"
 
 
 def expected(flag: str, value: str, what: str) -> FlagCase:
@@ -500,7 +500,7 @@ FLAG_CASES = [
              f'clusters: there is no "paper"; choose one of {CLUSTERS}, or give a file with '
              '--cluster-file'),
     FlagCase("unknown algorithm", ["simulate", *BUNDLED, "--algorithm", "kfca"],
-             'algorithm: unknown name "kfca"; choose one of auto, sgd, kfac, d-kfac, mpd-kfac, '
+             'algorithm: unknown name "kfca"; did you mean kfac? choose one of auto, sgd, kfac, d-kfac, mpd-kfac, '
              'spd-kfac, pipe, lbp, naive, lw-none, lw-threshold, sp-otf, optimal-fusion, '
              'owner-reduce, owner-precondition, owner-blocks, kaisa-mem, '
              'kaisa-hybrid, kaisa-comm, dp-kfac, shampoo, soap, muon'),

@@ -68,7 +68,7 @@ class HelpTest(unittest.TestCase):
             text = self.output(verb, "--help")
             for line in text.splitlines():
                 self.assertLessEqual(len(line), PAGE_WIDTH, line)
-            self.assertNotRegex(text, r"INT in \[|Excludes:|\{[a-z]")
+            self.assertNotRegex(text, r"INT in \[|Excludes:|\{[a-z]| (INT|UINT|FLOAT|TEXT)\b(?! +Title)")
         text = " ".join(self.output("simulate", "--help").split())
         self.assertIn("--world P Number of ranks (default: the cluster's); from 1 to 16384", text)
         self.assertIn("--algorithm NAME A name from 'spdkfac algorithms', or auto; repeatable "
@@ -181,7 +181,11 @@ class HelpTest(unittest.TestCase):
         folder = self.in_folder()
         for arguments, flag, name in ((["simulate", *BUNDLED], "--json", "p.json"),
                                       (["simulate", *BUNDLED], "--csv", "p.csv"),
-                                      (["advise", *BUNDLED, "--world", "2"], "--json", "a.json")):
+                                      (["advise", *BUNDLED, "--world", "2"], "--json", "a.json"),
+                                      (["models"], "--json", "m.json"),
+                                      (["models", "resnet50"], "--json", "m1.json"),
+                                      (["clusters", "h200-400g-64"], "--json", "c.json"),
+                                      (["algorithms"], "--json", "n.json")):
             text = self.output(*arguments, "--out", str(folder / name))
             self.assertEqual(text, self.output(*arguments))
             self.assertEqual((folder / name).read_text(encoding="utf-8"),

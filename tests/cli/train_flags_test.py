@@ -43,8 +43,8 @@ def without_folder(*flags: str) -> tuple[list[str], str]:
 
 # Behind `spdkfac train`, and behind `spdkfac: `.
 CASES: list[tuple[list[str], str]] = [
-    (["--model", "cnn"], f'model: unknown name "cnn"; choose one of {MODELS}'),
-    (["--algorithm", "kfca"], f'algorithm: unknown name "kfca"; choose one of {ALGORITHMS}'),
+    (["--model", "cnn"], f'model: unknown name "cnn"; did you mean cnn28? choose one of {MODELS}'),
+    (["--algorithm", "kfca"], f'algorithm: unknown name "kfca"; did you mean kfac? choose one of {ALGORITHMS}'),
     (["--algorithm", "dp-kfac"],
      "options: algorithm dp-kfac has factor_reduce=local, which is for plans and forecasts only; "
      "train with an algorithm of this library, such as spd-kfac, owner-blocks or auto"),

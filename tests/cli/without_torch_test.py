@@ -37,6 +37,13 @@ class WithoutTorchTest(unittest.TestCase):
                 self.assertEqual((done.returncode, done.stderr), (0, ""), arguments)
                 self.assertRegex(done.stdout, r"needs LibTorch(.|\n)*tools/setup\.sh")
 
+    def test_help_of_these_verbs_lists_their_flags(self) -> None:
+        for words, flag in (("train", "--lr RATE"), ("calibrate", "--max-dim N"), ("describe", "--input CxHxW"),
+                            ("bench iteration", "--emulate N"), ("bench", "iteration  "), ("help train", "--damping X")):
+            text = run(*words.split(), "--help").stdout if "help" not in words else run(*words.split()).stdout
+            self.assertIn(f"Usage: spdkfac {words.removeprefix('help ')} [FLAGS]", text)
+            self.assertIn(flag, text)
+
     def test_help_marks_verbs_that_cannot_run(self) -> None:
         _, marked = run("--help").stdout.split("need LibTorch, which this build does not have:\n")
         for verb in ("calibrate", "describe", "train", "bench"):

@@ -221,7 +221,8 @@ TEST(Models, StartWithTheWeightsOfHe) {
 
 TEST(Models, RefuseUnknownNames) {
   const std::string message =
-      "model: unknown name \"resnet51\"; choose one of resnet18, resnet50, resnet152, densenet201, "
+      "model: unknown name \"resnet51\"; did you mean resnet50? choose one of resnet18, resnet50, "
+      "resnet152, densenet201, "
       "inception-v4, cnn28, resnet20";
   EXPECT_EQ(config_error([] { models::make_model("resnet51"); }), message);
   EXPECT_EQ(config_error([] { models::model_info("resnet51"); }), message);

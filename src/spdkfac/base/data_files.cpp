@@ -5,9 +5,9 @@
 #include <cstdlib>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/base/nearest_name.h"
 
 namespace spdkfac {
 
@@ -42,8 +42,8 @@ std::vector<std::string> data_names(const std::string& kind) {
 fs::path data_file(const std::string& kind, const std::string& name, const std::string& otherwise) {
   const auto names = data_names(kind);
   if (std::find(names.begin(), names.end(), name) == names.end()) {
-    throw ConfigError(fmt::format("{}: there is no \"{}\"; choose one of {}{}", kind, name,
-                                  fmt::join(names, ", "), otherwise));
+    throw ConfigError(fmt::format("{}: there is no \"{}\"; {}{}", kind, name,
+                                  advice_for_name(name, names), otherwise));
   }
   return data_folder() / kind / (name + ".json");
 }

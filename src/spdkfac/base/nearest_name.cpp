@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <numeric>
 #include <utility>
-#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace spdkfac {
 namespace {
@@ -43,6 +45,13 @@ std::string nearest_name(const std::string& misspelt, const std::set<std::string
     }
   }
   return nearest;
+}
+
+std::string advice_for_name(const std::string& misspelt, const std::vector<std::string>& known) {
+  const std::string nearest = nearest_name(misspelt, {known.begin(), known.end()});
+  return fmt::format("{}choose one of {}",
+                     nearest.empty() ? "" : fmt::format("did you mean {}? ", nearest),
+                     fmt::join(known, ", "));
 }
 
 }  // namespace spdkfac

@@ -4,7 +4,8 @@
 namespace spdkfac::cli {
 
 void RecordFlags::add_to(CLI::App& verb) {
-  verb.add_option("--out", out, "Write the record to this file, for 'spdkfac report'");
+  verb.add_option("--out", out, "Write the record to this file, for 'spdkfac report'")
+      ->type_name("FILE");
   verb.add_flag("--json", json, "Print the record");
 }
 

@@ -126,23 +126,31 @@ void add_calibrate_verb(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("calibrate", kCalibrateHelp);
   const auto flags = std::make_shared<CalibrateFlags>();
   verb->add_option("--out", flags->out, "Write the cluster file here")
+      ->type_name("FILE")
       ->required()
       ->check([](const std::string& text) { return text.empty() ? "is empty" : ""; });
-  verb->add_option("--name", flags->name, "Name of the cluster (default: the file's name)");
+  verb->add_option("--name", flags->name, "Name of the cluster (default: the file's name)")
+      ->type_name("NAME");
   auto* elements = verb->add_option("--max-elements", flags->max_elements,
-                                    "Largest message in elements (default 67108864)");
+                                    "Largest message in elements (default 67108864)")
+                       ->type_name("N");
   elements->check(count(4096, std::int64_t{1} << 31));
   auto* dim = verb->add_option("--max-dim", flags->max_dim,
-                               "Largest dimension to invert (default 2048, 8192 on a GPU)");
+                               "Largest dimension to invert (default 2048, 8192 on a GPU)")
+                  ->type_name("N");
   dim->check(count(256, 32768));
   auto* repetitions =
-      verb->add_option("--repetitions", flags->repetitions, "Samples per measurement (default 10)");
+      verb->add_option("--repetitions", flags->repetitions, "Samples per measurement (default 10)")
+          ->type_name("N");
   repetitions->check(count(1, 10'000));
   verb->add_option("--device", flags->device, "cpu (default) or cuda")
+      ->type_name("NAME")
       ->check(one_of({"cpu", "cuda"}));
   verb->add_option("--backend", flags->backend, "mpi (default) or nccl (one GPU per rank)")
+      ->type_name("NAME")
       ->check(one_of({"mpi", "nccl"}));
   verb->add_option("--threads", flags->threads, "CPU threads per rank (default: torch's)")
+      ->type_name("N")
       ->check(count(1, 4096));
   verb->add_flag("--quick", flags->quick, "Measure only a few sizes, in a few seconds")
       ->excludes(elements)

@@ -65,13 +65,19 @@ void add_describe_verb(CLI::App& app) {
   std::vector<std::string> names;
   for (const models::ModelInfo& info : models::model_infos()) names.push_back(info.name);
   verb->add_option("--model", flags->model, fmt::format("One of {}", fmt::join(names, ", ")))
+      ->type_name("NAME")
       ->required();
   verb->add_option("--batch", flags->batch, "Examples per batch, for the table")
+      ->type_name("N")
       ->check(count(1, 1'000'000));
-  verb->add_option("--input", flags->input, "Channels x height x width, such as 3x224x224");
-  verb->add_option("--width", flags->options.width, "Factor for the channels of hidden layers");
-  verb->add_option("--classes", flags->options.classes, "Number of classes (default: the model's)");
-  verb->add_option("--out", flags->out, "Write the table to this file, as a model file");
+  verb->add_option("--input", flags->input, "Channels x height x width, such as 3x224x224")
+      ->type_name("CxHxW");
+  verb->add_option("--width", flags->options.width, "Factor for the channels of hidden layers")
+      ->type_name("X");
+  verb->add_option("--classes", flags->options.classes, "Number of classes (default: the model's)")
+      ->type_name("N");
+  verb->add_option("--out", flags->out, "Write the table to this file, as a model file")
+      ->type_name("FILE");
   verb->add_flag("--json", flags->json, "Print the table as JSON");
   verb->callback([flags] { run(*flags); });
 }

@@ -95,7 +95,8 @@ CLI::Validator size_in_bytes(std::int64_t max) {
           return std::string();
         }
         return expected(
-            fmt::format("a size from 1 to {} bytes, such as 64MiB, 25MB or 1048576", max), text);
+            fmt::format("a size from 1 byte to {} TiB, such as 64MiB, 25MB or 1048576", max >> 40),
+            text);
       },
       "for example 64MiB, 25MB or 1048576");
 }

@@ -26,6 +26,7 @@
 namespace spdkfac::cli {
 namespace {
 
+constexpr const char* kOutHelp = "Also write what --json prints to this file";
 constexpr report::Table::Align kLeft = report::Table::Align::kLeft;
 
 // What a verb over bundled files does: list all, for people or as JSON, show one, print one as a
@@ -37,25 +38,34 @@ struct Listing {
   std::function<Json(const std::string& name)> json;
 };
 
-// Adds `verb [NAME] [--json]`.
+// Prints a document as JSON if that is wanted, and writes it to a file if one is named.
+void give_json(const Json& document, bool json, const std::string& out) {
+  if (!out.empty()) write_file_atomically(out, document.dump(1) + "\n");
+  if (json) print_json(document);
+}
+
+// Adds `verb [NAME] [--json] [--out FILE]`.
 void add_listing_verb(CLI::App& app, const std::string& verb, const std::string& help,
                       const std::string& name_help, Listing listing) {
   struct State {
     std::string name;
     bool json = false;
+    std::string out;
   };
   const auto state = std::make_shared<State>();
   CLI::App* command = app.add_subcommand(verb, help);
   command->add_option("name", state->name, name_help)->type_name("NAME");
   command->add_flag("--json", state->json,
                     "Print the file; without a name, an array of what is listed");
+  command->add_option("--out", state->out, kOutHelp)->type_name("FILE");
   command->callback([state, listing = std::move(listing)] {
-    if (state->name.empty() && state->json) {
-      print_json(listing.list_json());
-    } else if (state->name.empty()) {
+    if (state->json || !state->out.empty()) {
+      give_json(state->name.empty() ? listing.list_json() : listing.json(state->name), state->json,
+                state->out);
+    }
+    if (state->json) return;
+    if (state->name.empty()) {
       listing.list();
-    } else if (state->json) {
-      print_json(listing.json(state->name));
     } else {
       listing.show(state->name);
     }
@@ -252,17 +262,16 @@ void add_algorithms_verb(CLI::App& app) {
   struct State {
     bool json = false;
     bool wide = false;
+    std::string out;
   };
   const auto state = std::make_shared<State>();
   CLI::App* verb = app.add_subcommand("algorithms", "List the named algorithms and their options");
   auto* json = verb->add_flag("--json", state->json, "Print an array of the algorithms");
   verb->add_flag("--wide", state->wide, "Show all columns of the table")->excludes(json);
+  verb->add_option("--out", state->out, kOutHelp)->type_name("FILE");
   verb->callback([state] {
-    if (state->json) {
-      print_json(algorithms_json());
-    } else {
-      list_algorithms(state->wide);
-    }
+    if (state->json || !state->out.empty()) give_json(algorithms_json(), state->json, state->out);
+    if (!state->json) list_algorithms(state->wide);
   });
 }
 

@@ -75,7 +75,7 @@ int main(int argc, char** argv) {
   try {
     const std::vector<std::string> words = words_of(argc, argv);
     check_verb(app, words);
-    spdkfac::cli::forward_torch_verb(words);
+    if (spdkfac::cli::forward_torch_verb(words)) return 0;
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
   } catch (const CLI::Success& success) {
     return app.exit(success);  // --help, --version

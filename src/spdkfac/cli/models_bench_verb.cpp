@@ -39,6 +39,7 @@ void add_models_bench(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("models", "Layers and factor sizes, here and in the paper");
   const auto flags = std::make_shared<ModelsBenchFlags>();
   verb->add_option("--model", flags->models, "Bundled model; repeatable; default: all")
+      ->type_name("NAME")
       ->expected(1)
       ->take_all();
   flags->record.add_to(*verb);

@@ -137,33 +137,45 @@ void add_run_bench(CLI::App& app, const bench::Experiment& experiment) {
   train::RankOptions& ranks = flags->ranks;
   verb->add_option("--model", flags->models,
                    "Model; repeatable (default: resnet50, with --simulate all bundled models)")
+      ->type_name("NAME")
       ->expected(1)
       ->take_all();
-  verb->add_option("--width", setting.width, "Factor for the channels of hidden layers");
-  verb->add_option("--input", flags->input, "Channels x height x width (default: the model's)");
+  verb->add_option("--width", setting.width, "Factor for the channels of hidden layers")
+      ->type_name("X");
+  verb->add_option("--input", flags->input, "Channels x height x width (default: the model's)")
+      ->type_name("CxHxW");
   verb->add_option("--batch", flags->batch, "Examples per step and rank (default: the model's)")
+      ->type_name("N")
       ->check(count(1, 1'000'000));
   verb->add_option("--algorithm", flags->algorithms,
                    "Algorithm instead of the experiment's; repeatable")
+      ->type_name("NAME")
       ->expected(1)
       ->take_all();
   verb->add_option("--device", setting.device, "cpu (default) or cuda")
+      ->type_name("NAME")
       ->check(one_of({"cpu", "cuda"}));
   verb->add_option("--threads", setting.threads, "CPU threads (default: torch's)")
+      ->type_name("N")
       ->check(count(1, 4096));
   verb->add_option("--steps", setting.steps, "Measured steps per algorithm (default 20)")
+      ->type_name("N")
       ->check(count(1, 100'000));
   verb->add_flag("--simulate", flags->simulate, "Simulate a cluster instead of measuring ranks");
   verb->add_option("--emulate", flags->emulate,
                    "Emulate one of so many ranks on the network of the cluster, in one process")
+      ->type_name("N")
       ->check(count(2, kMaxWorld));
   auto* cluster =
       verb->add_option("--cluster", ranks.cluster,
-                       "Bundled cluster (with --simulate or --emulate default: paper-64x2080ti)");
+                       "Bundled cluster (with --simulate or --emulate default: paper-64x2080ti)")
+          ->type_name("NAME");
   verb->add_option("--cluster-file", ranks.cluster_file,
                    "Cluster file of 'spdkfac calibrate' instead")
+      ->type_name("FILE")
       ->excludes(cluster);
   verb->add_option("--world", flags->worlds, "Number of ranks, with --simulate; repeatable")
+      ->type_name("P")
       ->expected(1)
       ->take_all()
       ->check(count(1, kMaxWorld));
@@ -171,11 +183,14 @@ void add_run_bench(CLI::App& app, const bench::Experiment& experiment) {
                  "Measure the costs again if no cluster is given");
   verb->add_option("--profile-steps", ranks.profile_steps,
                    "Timed steps before the plan is made again")
+      ->type_name("N")
       ->check(count(0, 1000));
   verb->add_option("--backend", ranks.backend, "mpi (default) or nccl")
+      ->type_name("NAME")
       ->check(one_of({"mpi", "nccl"}));
   verb->add_option("--trace", flags->trace,
-                   "Write a trace of the last algorithm's last step, for ui.perfetto.dev");
+                   "Write a trace of the last algorithm's last step, for ui.perfetto.dev")
+      ->type_name("FILE");
   verb->add_flag("--record-events", flags->traces,
                  "Put the events of one step per algorithm into the record");
   flags->record.add_to(*verb);

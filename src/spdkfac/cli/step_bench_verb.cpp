@@ -75,31 +75,46 @@ void add_step_bench(CLI::App& app) {
   bench::StepBenchOptions& options = flags->options;
   bench::BenchSetting& setting = options.setting;
   const auto limits = count(1, 100'000);
-  verb->add_option("--model", setting.model, "Model (default: resnet50)");
-  verb->add_option("--width", setting.width, "Factor for the channels of hidden layers");
-  verb->add_option("--input", flags->input, "Channels x height x width (default: the model's)");
+  verb->add_option("--model", setting.model, "Model (default: resnet50)")->type_name("NAME");
+  verb->add_option("--width", setting.width, "Factor for the channels of hidden layers")
+      ->type_name("X");
+  verb->add_option("--input", flags->input, "Channels x height x width (default: the model's)")
+      ->type_name("CxHxW");
   verb->add_option("--batch", flags->batch, "Examples per step (default: the model's)")
+      ->type_name("N")
       ->check(count(1, 1'000'000));
   verb->add_option("--device", setting.device, "cpu (default) or cuda")
+      ->type_name("NAME")
       ->check(one_of({"cpu", "cuda"}));
   verb->add_option("--precision", flags->precision,
                    "Precision on a GPU: fp32 (default), tf32, or bf16 by autocast")
+      ->type_name("WORD")
       ->check(one_of(precision_names()));
   verb->add_flag("--channels-last", setting.channels_last, "Use the channels-last memory format");
   verb->add_flag("--graphs", setting.graphs,
                  "Run steps as CUDA graphs on a GPU, except traced ones");
   verb->add_option("--steps-per-sample", options.steps_per_sample,
                    "Consecutive steps per sample (default 1)")
+      ->type_name("N")
       ->check(count(1, 1000));
   verb->add_option("--profile", options.profile,
-                   "Also write the trace of the last K-FAC step, for ui.perfetto.dev");
+                   "Also write the trace of the last K-FAC step, for ui.perfetto.dev")
+      ->type_name("FILE");
   verb->add_option("--threads", setting.threads, "CPU threads (default: torch's)")
+      ->type_name("N")
       ->check(count(1, 4096));
   verb->add_option("--steps", setting.steps, "Measured steps per variant (default 20)")
+      ->type_name("N")
       ->check(limits);
-  verb->add_option("--warmup", options.warmup, "Warm-up steps (default 3)")->check(limits);
-  verb->add_option("--factor-interval", options.kfac.factor_interval, "Default 1")->check(limits);
-  verb->add_option("--inverse-interval", options.kfac.inverse_interval, "Default 1")->check(limits);
+  verb->add_option("--warmup", options.warmup, "Warm-up steps (default 3)")
+      ->type_name("N")
+      ->check(limits);
+  verb->add_option("--factor-interval", options.kfac.factor_interval, "Default 1")
+      ->type_name("N")
+      ->check(limits);
+  verb->add_option("--inverse-interval", options.kfac.inverse_interval, "Default 1")
+      ->type_name("N")
+      ->check(limits);
   flags->record.add_to(*verb);
   verb->callback([flags] { run_step_bench(*flags); });
 }
@@ -110,14 +125,20 @@ void add_accuracy_bench(CLI::App& app) {
   const auto flags = std::make_shared<AccuracyFlags>();
   bench::AccuracyOptions& options = flags->options;
   const auto limits = count(1, 1'000'000);
-  verb->add_option("--model", options.model, "A model for 28x28 grey images; default resnet20");
-  verb->add_option("--data-dir", options.data_dir, "Folder of Fashion-MNIST");
+  verb->add_option("--model", options.model, "A model for 28x28 grey images; default resnet20")
+      ->type_name("NAME");
+  verb->add_option("--data-dir", options.data_dir, "Folder of Fashion-MNIST")->type_name("DIR");
   verb->add_option("--device", options.device, "cpu (default) or cuda")
+      ->type_name("NAME")
       ->check(one_of({"cpu", "cuda"}));
-  verb->add_option("--batch", options.batch, "Examples per step (default 128)")->check(limits);
+  verb->add_option("--batch", options.batch, "Examples per step (default 128)")
+      ->type_name("N")
+      ->check(limits);
   verb->add_option("--steps", options.steps, "Steps of training before; default 200")
+      ->type_name("N")
       ->check(limits);
   verb->add_option("--lr", options.learning_rate, "Learning rate; default 0.003")
+      ->type_name("RATE")
       ->check(number(1e-12, 1e6));
   flags->record.add_to(*verb);
   verb->callback([flags] { run_accuracy_bench(*flags); });

@@ -24,6 +24,6 @@ void add_torch_verbs(CLI::App& app) {
   }
 }
 
-void forward_torch_verb(const std::vector<std::string>&) {}
+bool forward_torch_verb(const std::vector<std::string>&) { return false; }
 
 }  // namespace spdkfac::cli

@@ -28,8 +28,9 @@ void add_completion_verb(CLI::App& app);
 void add_torch_verbs(CLI::App& app);
 // In the program without LibTorch: if the first word is one of those verbs, or a verb that needs
 // the flags of all verbs, becomes the program with LibTorch from the same folder. When there is
-// none, a ConfigError says so for verbs that have to run there. Otherwise does nothing.
-void forward_torch_verb(const std::vector<std::string>& words);
+// none, prints the help that is asked for, as the data has it, and returns true; verbs that have to
+// run there are a ConfigError that says so. Otherwise does nothing.
+bool forward_torch_verb(const std::vector<std::string>& words);
 
 constexpr const char* kTorchGroup = "Verbs that need LibTorch";
 

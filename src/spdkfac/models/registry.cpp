@@ -3,9 +3,9 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/base/nearest_name.h"
 #include "spdkfac/models/densenet.h"
 #include "spdkfac/models/inception_v4.h"
 #include "spdkfac/models/model.h"
@@ -63,7 +63,7 @@ const Entry& entry(const std::string& name) {
   std::vector<std::string> names;
   for (const Entry& e : entries()) names.push_back(e.info.name);
   throw ConfigError(
-      fmt::format("model: unknown name \"{}\"; choose one of {}", name, fmt::join(names, ", ")));
+      fmt::format("model: unknown name \"{}\"; {}", name, advice_for_name(name, names)));
 }
 
 void check_count(const char* field, std::int64_t value, std::int64_t most) {

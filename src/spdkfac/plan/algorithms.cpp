@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The named algorithms: presets of PlanOptions.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/base/nearest_name.h"
 #include "spdkfac/plan/plan_options.h"
 
 namespace spdkfac {
@@ -130,8 +130,8 @@ PlanOptions preset(const std::string& algorithm) {
       names.push_back(info.name);
     }
   }
-  throw ConfigError(fmt::format("algorithm: unknown name \"{}\"; choose one of {}", algorithm,
-                                fmt::join(names, ", ")));
+  throw ConfigError(fmt::format("algorithm: unknown name \"{}\"; {}", algorithm,
+                                advice_for_name(algorithm, names)));
 }
 
 }  // namespace spdkfac
