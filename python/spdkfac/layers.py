@@ -25,12 +25,22 @@ class CoveredLayer(HeldLayer):
     module: nn.Module = field(default_factory=nn.Identity)  # its `training` says whether a call counts
     around: list[nn.Module] = field(default_factory=list)  # their buffers may be tables it is called with
     partial: bool = False  # sees only some of the examples
+    # What this process keeps of parameters that are whole only within passes (spdkfac.sharding).
+    weight_shard: torch.Tensor | None = None
+    bias_shard: torch.Tensor | None = None
 
     @property
     def parameters(self) -> list[torch.Tensor]:
-        """Those that are trained."""
-        own = [self.weight] if self.weight.requires_grad else []
-        return own if self.bias is None else [*own, self.bias]
+        """Those that are trained, as the optimizer has them."""
+        own = [self.weight if self.weight_shard is None else self.weight_shard] if self.weight.requires_grad else []
+        if self.bias is not None:
+            own.append(self.bias if self.bias_shard is None else self.bias_shard)
+        return own
+
+    @property
+    def shard(self) -> torch.Tensor | None:
+        """Of the parameter whose gradient tells whether the layer has one."""
+        return self.weight_shard if self.weight.requires_grad else self.bias_shard
 
 
 @dataclass(frozen=True)
@@ -72,7 +82,7 @@ def reject_hidden(layers: CoveredLayers, unseen: Iterable[int], computed: set[in
         weight = layers.tracked[index].weight
         if not hasattr(weight, "_dynamo_static_input_type"):
             computed.add(index)
-        elif index not in computed and _has_gradient(weight):
+        elif index not in computed and _has_gradient(layers.tracked[index].parameters[0]):
             hidden.append(layers.names[index])
     if hidden:
         raise _compiled(", ".join(hidden[:SHOWN])

@@ -27,6 +27,7 @@ from .presets import Preset, options_of, preset_of
 from .processes import communicator_of, others_send_too, own_group, share_first
 from .rates import learning_rate, momentum_of
 from .scaling import LossScale, calls_from_scaler, unscale
+from .sharding import Shards
 from .together import OtherName, with_others
 from .tuning import ChangeableOptions, SecondLook
 from .updates import DirectUpdates, normalizes
@@ -145,6 +146,9 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
         self.model = model
         module = unwrapped(model)
         reject_sharded(model)
+        self._shards = Shards(model)
+        self._shards.require_parts(optimizer)
+        self._shards.require_possible(lm_damping=lm_damping, rescale_weights=rescale_weights, scaler=scaler)
         self.preset: str = preset or preset_of(module)
         options = options_of(self.preset, optimizer, {
             "damping": damping, "lm_damping": lm_damping, "damping_mode": damping_mode,
@@ -160,8 +164,10 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
         followed = None if plan is None else as_plan(plan)
         choice = plan_options(algorithm, variant, followed, cluster)
         group = own_group(process_group, timeout)
-        self.layers: CoveredLayers = covered_layers(model, skip_layers=skip_layers,
-                                                    partial_layers=partial_layers, split=split)
+        with self._shards.in_place():
+            self.layers: CoveredLayers = self._shards.marked(covered_layers(
+                model, skip_layers=skip_layers, partial_layers=partial_layers, split=split))
+            parameters = list(module.parameters())
         if not self.layers.tracked:
             raise ConfigError("kfac: the model has no trainable layer that K-FAC covers, such as Linear or "
                               f"Conv2d, with a weight of its own (it has {self.layers.uncovered_text() or 'nothing to train'})")
@@ -173,9 +179,12 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
             warnings.warn(f"spdkfac: K-FAC covers {self.layers.coverage:.1%} of the trained parameters; these "
                           f"keep their own gradient: {self.layers.uncovered_text()}", stacklevel=2)
         ddp = data_parallel(model)
-        self._gradients: Gradients = gradients
-        self._sends_gradients = group is not None and sends_gradients(gradients, ddp)
-        if group is not None and ddp is None:
+        self._gradients: Gradients = self._shards.averaged(gradients)
+        self._sends_gradients = group is not None and sends_gradients(self._gradients, ddp)
+        watches = group is not None and ddp is None and not self._shards
+        if self._shards:
+            self._shards.require_group(1 if group is None else dist.get_world_size(group))
+        elif group is not None and ddp is None:
             share_first(module, group)
         layers, name, plans = self.layers.tracked, model_name or type(module).__name__, plan_source(
             group, choice, followed, cluster)
@@ -183,7 +192,7 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
         def make(sends: bool, options: _core.KfacOptions) -> tuple[_core.Communicator | None, _core.Preconditioner]:
             communicator = None if group is None else communicator_of(group, layers[0].weight.device, timeout)
             return communicator, _core.Preconditioner(
-                layers, list(module.parameters()), options, communicator=communicator, plans=plans,
+                layers, parameters, options, communicator=communicator, plans=plans,
                 send_gradients=sends or group is None,
                 messages_after_passes=group is not None and others_send_too(
                     module, dist.get_backend(group), averages_gradients=not sends),
@@ -193,7 +202,7 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
         self._device = layers[0].weight.device
         self._communicator, self._kfac = make(self._sends_gradients, options)
         # Who averages gradients may be known only when the first pass begins.
-        self._first_pass = FirstPass(module, self._begin) if group is not None and ddp is None else None
+        self._first_pass = FirstPass(module, self._begin) if watches else None
         # Measuring the costs of messages sends some, too.
         self._sent_before = self._communicator.sent_bytes if self._communicator else 0.0
         self._updates: DirectUpdates | torch.optim.Optimizer = self.optimizer
@@ -225,6 +234,7 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
 
     @scaler.setter
     def scaler(self, scaler: GradScaler | None) -> None:
+        self._shards.require_possible(scaler=scaler)
         if scaler is not None or self._scale is not None:
             self._scale = LossScale(scaler, self.layers.parameters()[0])
             self._kfac.set_loss_scale(self._scale)
@@ -284,7 +294,9 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
             reject_hidden(self.layers, self._kfac.unseen_layers, self._computed)
             if self._coupled is not None:
                 self._coupled.apply()
-            self._kfac.step(learning_rate(self.param_groups), *momentum_of(self.optimizer))
+            rate, momentum = learning_rate(self.param_groups), momentum_of(self.optimizer, self._shards, self.kl_clip)
+            with self._shards.whole_gradients():
+                self._kfac.step(rate, *momentum)
             if self._first_step:
                 self._require_calls()
                 # torch.distributed.checkpoint may have made an empty step, which does not count.

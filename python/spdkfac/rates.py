@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from .sharding import Shards, whole
+
 TINY = 1e-30  # of a step whose rate is 0
 
 
@@ -22,9 +24,9 @@ def learning_rate(groups: list[dict[str, Any]]) -> float:
     return rate
 
 
-def momentum_of(optimizer: torch.optim.Optimizer,
+def momentum_of(optimizer: torch.optim.Optimizer, shards: Shards, kl_clip: float,
                 ) -> tuple[float, float, list[torch.Tensor], list[torch.Tensor]]:
-    """What SGD's update takes of a gradient and of its buffers; `kl_clip` limits both."""
+    """What SGD's update takes of a gradient and of its buffers; `kl_clip` limits both. Without it buffers stay out."""
     taken, carried = 0.0, 0.0  # the largest of the groups
     parameters: list[torch.Tensor] = []
     buffers: list[torch.Tensor] = []
@@ -37,8 +39,9 @@ def momentum_of(optimizer: torch.optim.Optimizer,
             buffer = optimizer.state.get(parameter, {}).get("momentum_buffer")
             if momentum == 0 or buffer is None:
                 continue
-            parameters.append(parameter)
-            buffers.append(buffer)
+            if kl_clip != 0:
+                parameters.append(shards.whole_of(parameter))
+                buffers.append(whole(buffer))
             fresh = 1.0 - float(group["dampening"])
             carried = max(carried, momentum**2 if group["nesterov"] else momentum)
         taken = max(taken, 1.0 + momentum * fresh if group["nesterov"] else fresh)

@@ -47,26 +47,39 @@ def plain_name(name: str) -> str:
 
 
 def reject_sharded(model: nn.Module) -> None:
-    """What shards parameters: K-FAC needs the whole weight and gradient of a layer on a rank."""
+    """What shards parameters so that a process never has the whole weight and gradient of a layer.
+
+    fully_shard, which does not, is for spdkfac.sharding.
+    """
     for module in model.modules():
         names = {f"{kind.__module__}.{kind.__name__}" for kind in type(module).__mro__}
-        if any(name.startswith("torch.distributed.fsdp") for name in names):
-            raise _sharded("FSDP")
+        if any(name.startswith("torch.distributed.fsdp") and name.endswith(".FullyShardedDataParallel")
+               for name in names):
+            raise _sharded("FullyShardedDataParallel makes one flat parameter of many layers")
         if any(name.startswith("deepspeed.") for name in names):
             raise ConfigError("kfac: the model is a DeepSpeed engine, which steps its own optimizer and may "
-                              "shard parameters; train the module with DistributedDataParallel, which "
+                              "shard parameters; train the module with fully_shard or DistributedDataParallel, which "
                               "SPDKFACOptimizer supports, or use DeepSpeed without K-FAC")
+    by_fully_shard = bool(sharded_modules(model))
     for name, parameter in model.named_parameters():
-        if type(parameter).__name__ == "DTensor" or type(parameter.data).__name__ == "DTensor":
-            raise _sharded(f"parameter {name} is a DTensor (fully_shard or tensor parallelism)")
+        if not by_fully_shard and (type(parameter).__name__ == "DTensor" or type(parameter.data).__name__ == "DTensor"):
+            raise _sharded(f"parameter {name} is a DTensor, but not of fully_shard: with tensor parallelism no process "
+                           "has the whole weight of a layer")
         if hasattr(parameter, "ds_id"):
             raise _sharded(f"parameter {name} belongs to DeepSpeed's ZeRO stage 3")
 
 
 def _sharded(what: str) -> ConfigError:
-    return ConfigError(f"kfac: {what}: the parameters are sharded over the ranks, and K-FAC needs whole layers; "
-                       "train with DistributedDataParallel: factors and inverses can still be kept by one rank "
-                       "each (algorithm=\"owner-precondition\"), and only the parameters are on all ranks")
+    return ConfigError(f"kfac: {what}; K-FAC needs layers: shard the model with fully_shard (FSDP2), or train with "
+                       "DistributedDataParallel: factors and inverses can still be kept by one rank each "
+                       "(algorithm=\"owner-precondition\")")
+
+
+def sharded_modules(model: nn.Module) -> list[Any]:
+    """Those that fully_shard was called on."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # nothing is sharded before it is loaded
+    kind = getattr(fsdp, "FSDPModule", None)
+    return [] if kind is None else [module for module in model.modules() if isinstance(module, kind)]
 
 
 def reject_replaced(model: nn.Module, covered: Iterable[torch.Tensor]) -> None:
@@ -74,9 +87,8 @@ def reject_replaced(model: nn.Module, covered: Iterable[torch.Tensor]) -> None:
     reject_sharded(model)
     present = {id(parameter) for parameter in model.parameters()}
     if any(id(parameter) not in present or parameter.numel() == 0 for parameter in covered):
-        raise ConfigError("kfac: parameters of the model were replaced after the optimizer was made (by FSDP, or "
-                          "by a conversion of layers); make it afterwards, and train with "
-                          "DistributedDataParallel instead of FSDP")
+        raise ConfigError("kfac: parameters of the model were replaced after the optimizer was made, by fully_shard "
+                          "or by a conversion of layers; make both optimizers afterwards")
 
 
 def sends_gradients(gradients: Gradients, ddp: DistributedDataParallel | None) -> bool:

@@ -71,9 +71,11 @@ std::vector<TrackedLayer> layers_of(const LayerList& covered) {
   std::vector<TrackedLayer> layers;
   for (const py::object& one : covered) {
     const auto bias = one.attr("bias").cast<std::optional<at::Tensor>>();
+    const auto shard = one.attr("shard").cast<std::optional<at::Tensor>>();
     layers.push_back({.name = one.attr("name").cast<std::string>(),
                       .weight = one.attr("weight").cast<at::Tensor>(),
                       .bias = bias.value_or(at::Tensor()),
+                      .shard = shard.value_or(at::Tensor()),
                       .groups = one.attr("groups").cast<std::int64_t>(),
                       .kind = choice<LayerKind>("kind", layer_kind_names(),
                                                 one.attr("kind").cast<std::string>()),

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import spdkfac
+from spdkfac.sharding import whole
 
 CLASSES = 4
 
@@ -75,7 +76,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, batches: Iterable[
 
 
 def flat(model: nn.Module) -> torch.Tensor:
-    return torch.cat([p.detach().cpu().double().reshape(-1) for p in model.parameters()])
+    return torch.cat([whole(p.detach()).cpu().double().reshape(-1) for p in model.parameters()])
 
 
 def difference(value: torch.Tensor, reference: torch.Tensor) -> float:

@@ -32,7 +32,8 @@ SECONDS = 300
 ALGORITHMS = ["spd-kfac", "d-kfac", "mpd-kfac", "naive", "optimal-fusion", "owner-reduce",
               "owner-precondition", "owner-blocks", "auto"]
 KINDS_ALGORITHMS = ["spd-kfac", "mpd-kfac", "owner-reduce", "owner-precondition"]
-WRAPPED = ["ddp", "hidden ddp", "late", "compiled", "ddp of compiled", "hidden ddp of compiled", "compiled ddp"]
+WRAPPED = ["ddp", "hidden ddp", "late", "compiled", "ddp of compiled", "hidden ddp of compiled", "compiled ddp",
+           *(f"{wrap} with {what}" for wrap in ("ddp", "late") for what in ("static graph", "unused", "bucket views"))]
 Results = dict[str, dict[str, object]]
 
 
@@ -65,7 +66,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Results:
               "overflow:own", "overflow:ddp", "resumed", "seeds", "error:interval", "error:world",
               "error:clip", "error:replace", "error:drop",
               "error:options", "error:steps", "late-own", "late-damping", "late-loaded", "late-changed"]
-    cases += [f"wrapped:{wrap}" for wrap in WRAPPED]
+    cases += [f"wrapped:{wrap}" for wrap in WRAPPED] + [f"no_sync:{wrap}" for wrap in ("ddp", "late")]
     return run(tmp_path_factory.mktemp("two"), 2, cases)
 
 
@@ -184,8 +185,9 @@ def test_plans_are_for_the_intervals_of_the_run(two: Results, case: str) -> None
     assert result["plan"] == result["expected"]
 
 
-def test_accumulation(two: Results) -> None:
-    check(two["accumulated:spd-kfac"], alone(4))
+@pytest.mark.parametrize("case", ["accumulated:spd-kfac", "no_sync:ddp", "no_sync:late"])
+def test_accumulation(two: Results, case: str) -> None:
+    check(two[case], alone(4))
 
 
 def test_clipping_after_synchronize(two: Results) -> None:

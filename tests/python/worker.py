@@ -13,6 +13,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -37,6 +38,9 @@ from torch.nn.parallel import DistributedDataParallel
 import spdkfac
 
 STEPS = 4
+DDP_OPTIONS: dict[str, dict[str, bool]] = {
+    "static graph": {"static_graph": True}, "unused": {"find_unused_parameters": True},
+    "bucket views": {"gradient_as_bucket_view": True}}
 Result = dict[str, object]
 
 
@@ -54,31 +58,35 @@ def finish(model: nn.Module, optimizer: spdkfac.SPDKFACOptimizer) -> Result:
 def wrapped(wrap: str, **options: object) -> tuple[SmallNet, torch.nn.Module, spdkfac.SPDKFACOptimizer]:
     """The module, what is called, and the optimizer, which may know the module alone."""
     module = small_net()
-    if wrap == "late":  # as frameworks do
+    ddp = DDP_OPTIONS.get(wrap.partition(" with ")[2], {})
+    if wrap.startswith("late"):  # as frameworks do
         later = options.pop("later", None)
         optimizer = kfac_over_sgd(module, **options)
         if later is not None:
             optimizer.damping = later
-        return module, DistributedDataParallel(module), optimizer
+        return module, DistributedDataParallel(module, **ddp), optimizer  # type: ignore[arg-type]
     model: torch.nn.Module = module
     if wrap in ("compiled", "ddp of compiled", "hidden ddp of compiled"):
         model = torch.compile(model, backend="aot_eager")  # type: ignore[assignment]
     if "ddp" in wrap:
-        model = DistributedDataParallel(model)
+        model = DistributedDataParallel(model, **ddp)  # type: ignore[arg-type]
     if wrap == "compiled ddp":
         model = torch.compile(model, backend="aot_eager")  # type: ignore[assignment]
     return module, model, kfac_over_sgd(module if "hidden" in wrap else model, **options)
 
 
-def trained(*, wrap: str = "", passes: int = 1, between: str = "", **options: object) -> Result:
-    """A few steps; each process has examples of its own."""
+def trained(*, wrap: str = "", passes: int = 1, between: str = "", no_sync: bool = False,
+            **options: object) -> Result:
+    """A few steps; each process has examples of its own. `no_sync`: only the last pass of a step averages gradients."""
     rank = dist.get_rank()
     module, model, optimizer = wrapped(wrap, **options)
     for step in range(STEPS):
         optimizer.zero_grad()
         for part in range(passes):
-            loss = loss_of(model, batch(step, passes * rank + part))
-            (loss / passes).backward()
+            alone = no_sync and part < passes - 1 and isinstance(model, DistributedDataParallel)
+            with model.no_sync() if alone else nullcontext():
+                loss = loss_of(model, batch(step, passes * rank + part))
+                (loss / passes).backward()
         if between == "clip":
             optimizer.synchronize()
             torch.nn.utils.clip_grad_norm_(module.parameters(), 0.01)
@@ -242,6 +250,8 @@ def case(name: str) -> Result:
         return trained_kinds(what, max_dimension=4, large_factors=kind)
     if kind == "accumulated":
         return trained(passes=2, algorithm=what)
+    if kind == "no_sync":
+        return trained(passes=2, no_sync=True, wrap=what)
     if kind == "clip":
         return trained(between="clip", wrap="ddp" if what == "ddp" else "")
     if kind == "intervals":

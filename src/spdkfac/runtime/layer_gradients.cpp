@@ -39,15 +39,15 @@ bool LayerGradients::contains(const at::Tensor& tensor) const {
 void LayerGradients::write(std::size_t layer, const at::Tensor& row) const {
   std::int64_t offset = 0;
   for (const ParameterPart& parameter : parameters_[layer]) {
-    const at::Tensor own = parameter.of(parameter.parameter);
-    const at::Tensor part = row.narrow(0, offset, own.numel());
+    const std::int64_t count = parameter.numel();
+    const at::Tensor part = row.narrow(0, offset, count);
     const at::Tensor gradient = parameter.gradient();
     if (gradient.defined()) {
-      part.view(own.sizes()).copy_(gradient);
+      part.view(gradient.sizes()).copy_(gradient);
     } else {
       part.zero_();
     }
-    offset += own.numel();
+    offset += count;
   }
 }
 
@@ -55,9 +55,9 @@ void LayerGradients::read(std::size_t layer, at::Tensor row, double scale) const
   if (scale != 1) row.mul_(scale);
   std::int64_t offset = 0;
   for (const ParameterPart& parameter : parameters_[layer]) {
-    const at::Tensor own = parameter.of(parameter.parameter);
-    const at::Tensor part = row.narrow(0, offset, own.numel()).view(own.sizes());
-    offset += own.numel();
+    const std::int64_t count = parameter.numel();
+    const at::Tensor part = row.narrow(0, offset, count).view(parameter.sizes());
+    offset += count;
     const at::Tensor& whole = parameter.parameter;
     if (!whole.requires_grad()) continue;
     if (!whole.grad().defined()) whole.mutable_grad() = at::zeros_like(whole);

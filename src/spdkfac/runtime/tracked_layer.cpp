@@ -50,6 +50,14 @@ at::Tensor ParameterPart::gradient() const {
   return whole.defined() ? of(whole) : at::Tensor();
 }
 
+std::vector<std::int64_t> ParameterPart::sizes() const {
+  std::vector<std::int64_t> sizes = parameter.sizes().vec();
+  if (!range.all()) sizes[static_cast<std::size_t>(axis)] = range.count;
+  return sizes;
+}
+
+std::int64_t ParameterPart::numel() const { return c10::multiply_integers(sizes()); }
+
 ParameterPart TrackedLayer::weight_part() const { return {weight, outputs, output_axis(*this)}; }
 
 at::Tensor TrackedLayer::weight_gradient() const {
@@ -58,6 +66,10 @@ at::Tensor TrackedLayer::weight_gradient() const {
 
 at::Tensor TrackedLayer::bias_gradient() const {
   return bias.defined() ? bias_part().gradient() : at::Tensor();
+}
+
+bool TrackedLayer::has_gradient() const {
+  return leading().grad().defined() || (shard.defined() && shard.grad().defined());
 }
 
 std::int64_t TrackedLayer::inputs_of_group() const {

@@ -30,8 +30,9 @@ struct ParameterPart {
 
   // The part of the parameter, or of something of its shape, as a view.
   at::Tensor of(const at::Tensor& whole) const;
-  at::Tensor gradient() const;  // undefined without one
-  std::int64_t numel() const { return of(parameter).numel(); }
+  at::Tensor gradient() const;              // undefined without one
+  std::vector<std::int64_t> sizes() const;  // without a view: the parameter may have no memory now
+  std::int64_t numel() const;
 };
 
 // What a kind of layer has of a factor, however small it is: all of it, or, where the rest is zero
@@ -42,8 +43,11 @@ enum class FactorForm { kWhole, kDiagonal };
 // the layer. Several layers may be ranges of one weight.
 struct TrackedLayer {
   std::string name;
-  at::Tensor weight;        // laid out as its kind says (runtime/kinds)
-  at::Tensor bias = {};     // undefined without one
+  at::Tensor weight;     // laid out as its kind says (runtime/kinds)
+  at::Tensor bias = {};  // undefined without one
+  // Of a weight that is whole only within passes and in step(): the part of it that this rank
+  // keeps, which has a gradient between passes. Undefined otherwise.
+  at::Tensor shard = {};
   std::int64_t groups = 1;  // of a convolution; each has factors of its own
   LayerKind kind = LayerKind::kLinear;
   OutputRange outputs = {};       // of the weight
@@ -65,7 +69,7 @@ struct TrackedLayer {
   at::Tensor bias_gradient() const;
   // The parameter whose gradient tells whether the layer has one: the weight if it is trained.
   const at::Tensor& leading() const { return frozen_weight ? bias : weight; }
-  bool has_gradient() const { return leading().grad().defined(); }
+  bool has_gradient() const;
 
   // Inputs of one group with all places of the kernel, 0 for a frozen weight; outputs of all.
   std::int64_t inputs_of_group() const;
