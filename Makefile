@@ -12,7 +12,7 @@ FUZZ_SECONDS ?= 60
 STRESS_MINUTES ?= 60
 SEED ?= 1
 
-.PHONY: help setup program package test train simulate bench overlap reproduce convergence fuzz stress python pictures docs format lint golden clean
+.PHONY: help setup program package quick test train simulate bench overlap reproduce convergence fuzz stress python pictures docs format lint golden wheels clean
 
 help:  ## print this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -24,6 +24,12 @@ program:  ## build the program as users run it: build/release/bin/spdkfac
 	@tools/setup.sh --torch
 	@cmake --preset release > /dev/null
 	@cmake --build --preset release --target spdkfac
+
+quick:  ## check format and layers, build and test what needs no LibTorch
+	@tools/setup.sh
+	@tools/format.sh --check || test $$? -eq 77
+	@python3 tools/check_layers.py
+	@cmake --workflow --preset light
 
 test: setup  ## build and run all tests, and the C++ tests again under the sanitizers
 	@start=$$SECONDS; \
@@ -90,6 +96,9 @@ docs:  ## build the documentation as a site that needs no network: build/docs/in
 	@tools/setup.sh --docs
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict --quiet
 	@echo "build/docs/index.html"
+
+wheels: setup  ## build a wheel for the torch of requirements.txt: dist/spdkfac-….whl
+	@.venv/bin/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 format: setup  ## format the C++ sources
 	@tools/format.sh

@@ -3,7 +3,7 @@
 
 // The version of these headers. CMakeLists.txt and pyproject.toml read it from here.
 #define SPDKFAC_VERSION_MAJOR 0
-#define SPDKFAC_VERSION_MINOR 1
+#define SPDKFAC_VERSION_MINOR 2
 #define SPDKFAC_VERSION_PATCH 0
 
 #define SPDKFAC_VERSION_TEXT_(part) #part
