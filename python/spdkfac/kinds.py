@@ -34,6 +34,8 @@ class HeldLayer:
         """Its outputs."""
         if self.outputs is not None:
             return self.outputs[1]
+        if self.kind == "norm":
+            return self.weight.numel()
         if self.kind.startswith("conv_transpose"):
             return self.weight.size(1) * self.groups
         return self.weight.size(1 if self.kind in ("linear_in_out", "embedding") else 0)
@@ -93,8 +95,25 @@ def embedding(module: nn.Module, own: Mapping[str, torch.Tensor]) -> list[HeldLa
     return [HeldLayer("embedding", own["weight"], None)]
 
 
+NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm,
+         nn.modules.instancenorm._InstanceNorm)
+# Of classes that write the norm out, as transformers' do: a name in the module's classes ends so.
+NORM_NAMES = ("LayerNorm", "RMSNorm", "GroupNorm", "BatchNorm", "InstanceNorm")
+
+
+def norm(module: nn.Module, own: Mapping[str, torch.Tensor]) -> list[HeldLayer]:
+    """A scale, and maybe a shift, for each unit. SyncBatchNorm hides its call inside a function of its own."""
+    by_name = any(each.__name__.endswith(NORM_NAMES) for each in type(module).__mro__)
+    bias = own.get("bias")
+    if (isinstance(module, nn.SyncBatchNorm) or not (isinstance(module, NORMS) or by_name) or "weight" not in own
+            or not own.keys() <= {"weight", "bias"}
+            or (bias is not None and bias.shape != own["weight"].shape)):
+        return []
+    return [HeldLayer("norm", own["weight"], bias)]
+
+
 KINDS: list[Callable[[nn.Module, Mapping[str, torch.Tensor]], list[HeldLayer]]] = [
-    linear, convolution, linear_in_out, attention, embedding,
+    linear, convolution, linear_in_out, attention, embedding, norm,
 ]
 
 

@@ -102,7 +102,7 @@ def _compiled(what: str, count: int = 1) -> ConfigError:
 
 def covered_layers(model: nn.Module, *, skip_layers: Iterable[str] = (),
                    partial_layers: Iterable[str] = (),
-                   split: Mapping[str, int] | None = None) -> CoveredLayers:
+                   split: Mapping[str, int] | None = None, norms: bool = True) -> CoveredLayers:
     """The layers of a model that K-FAC covers (spdkfac.kinds), in the order of its modules.
 
     Left out are layers without a trained parameter, those whose weight is computed
@@ -123,7 +123,8 @@ def covered_layers(model: nn.Module, *, skip_layers: Iterable[str] = (),
     seen: set[int] = set()  # weights
     biases: set[tuple[int, Range | None]] = set()
     for prefix, module in model.named_modules():
-        fresh = [held for held in layers_in(module) if id(held.weight) not in seen]
+        fresh = [held for held in layers_in(module)
+                 if id(held.weight) not in seen and (norms or held.kind != "norm")]
         for held in fresh:
             name = ".".join(part for part in (plain_name(prefix), held.name) if part)
             if any(one.search(name) for one in skipped):

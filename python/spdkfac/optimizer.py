@@ -80,6 +80,7 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
         skip_layers: Iterable[str] = (),
         partial_layers: Iterable[str] = (),
         split: Mapping[str, int] | None = None,
+        norms: bool = True,
         scaler: GradScaler | None = None,
         gradients: Gradients = "auto",
         process_group: dist.ProcessGroup | None = None,
@@ -166,7 +167,7 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
         group = own_group(process_group, timeout)
         with self._shards.in_place():
             self.layers: CoveredLayers = self._shards.marked(covered_layers(
-                model, skip_layers=skip_layers, partial_layers=partial_layers, split=split))
+                model, skip_layers=skip_layers, partial_layers=partial_layers, split=split, norms=norms))
             parameters = list(module.parameters())
         if not self.layers.tracked:
             raise ConfigError("kfac: the model has no trainable layer that K-FAC covers, such as Linear or "

@@ -14,6 +14,7 @@
 #include "spdkfac/kfac/product_method.h"
 #include "spdkfac/kfac/shifts.h"
 #include "spdkfac/kfac/symmetric.h"
+#include "spdkfac/kfac/unit_rows.h"
 
 namespace spdkfac::kfac {
 namespace {
@@ -313,6 +314,9 @@ void add_input_products(const at::Tensor& input, const LayerUse& use, double sca
   const c10::NoGradGuard no_grad;
   if (use.lookup) {
     add_lookups(input, *use.lookup, scale, sum, overwrite);
+  } else if (use.by_example) {
+    if (overwrite) sum.zero_();
+    sum.add_(scale * static_cast<double>(use.examples));
   } else if (!use.weight) {
     add_ones(input, use.conv, scale, sum, overwrite);
   } else if (use.conv) {
@@ -325,7 +329,9 @@ void add_input_products(const at::Tensor& input, const LayerUse& use, double sca
 void add_gradient_products(const at::Tensor& gradient, const LayerUse& use, double scale,
                            Bytes patch_memory, at::Tensor& sum, bool overwrite) {
   const c10::NoGradGuard no_grad;
-  if (use.conv) {
+  if (use.by_example) {
+    add_unit_products(sums_of_examples(gradient, use), scale, sum, overwrite);
+  } else if (use.conv) {
     // Positions of the output are the patches of a 1x1 kernel on it.
     const ConvGeometry pointwise{.groups = use.conv->groups};
     add_convolution_products(as_images(with_examples(gradient, *use.conv)), pointwise, false, scale,

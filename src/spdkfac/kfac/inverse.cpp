@@ -192,6 +192,8 @@ void refresh_inverse(const at::Tensor& factor, const at::Tensor& damping, Invers
   const c10::NoGradGuard no_grad;
   if (inverse.shape.is_diagonal()) {
     refresh_diagonal(factor, damping, inverse);
+  } else if (by_elements(inverse.shape)) {
+    refresh_pairs(factor, damping, inverse);
   } else if (factor.is_cpu()) {
     refresh_on_cpu(factor, damping, inverse);
   } else {

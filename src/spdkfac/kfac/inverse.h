@@ -63,5 +63,9 @@ void refresh_inverse(const at::Tensor& factor, const at::Tensor& damping, Invers
 void invert_zero_blocks(const at::Tensor& factor, const at::Tensor& damping, Inverse& inverse);
 // The same for a diagonal on any device: reciprocals, without a look from the host.
 void refresh_diagonal(const at::Tensor& factor, const at::Tensor& damping, Inverse& inverse);
+// Likewise for blocks of two rows.
+void refresh_pairs(const at::Tensor& factor, const at::Tensor& damping, Inverse& inverse);
+// Whether one of these two makes the inverse.
+bool by_elements(const FactorShape& shape);
 
 }  // namespace spdkfac::kfac

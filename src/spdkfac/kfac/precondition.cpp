@@ -2,6 +2,7 @@
 #include "spdkfac/kfac/precondition.h"
 
 #include <algorithm>
+#include <array>
 
 #include <ATen/ATen.h>
 
@@ -27,6 +28,11 @@ bool has_bias_column(const at::Tensor& joined, const at::Tensor& weight) {
 // The part of a joined gradient that belongs to the weight, in the shape of `parts` (by_outputs).
 at::Tensor weight_part(const at::Tensor& joined, const at::Tensor& parts) {
   return joined.narrow(2, 0, parts.numel() / (joined.size(0) * joined.size(1))).view(parts.sizes());
+}
+
+// The rows of a joined gradient that belong to a parameter of the units: `place` is 0 for the first.
+at::Tensor unit_rows_of(const at::Tensor& joined, const at::Tensor& parameter, std::int64_t place) {
+  return joined.view({parameter.numel(), -1}).select(1, place).view(parameter.sizes());
 }
 
 // A plain product for one group: batches of one take a slower path on some back ends.
@@ -57,6 +63,10 @@ void multiply_rows(const at::Tensor& inverse, const at::Tensor& matrix, at::Tens
   if (inverse.size(1) == 1) {
     at::mul_out(out, matrix, inverse.view({matrix.size(0), -1, 1}));
     return;
+  }
+  if (inverse.size(0) * inverse.size(1) == matrix.size(0) * matrix.size(1)) {  // nothing is padded
+    const std::array<std::int64_t, 3> blocks = {inverse.size(0), inverse.size(1), matrix.size(2)};
+    return multiply(inverse, matrix.view(blocks), out.view(blocks));
   }
   each_block(inverse, matrix.size(0), matrix.size(1),
              [&](const at::Tensor& block, std::int64_t first, std::int64_t rows) {
@@ -93,6 +103,12 @@ at::Tensor by_outputs(const at::Tensor& weight, WeightLayout layout, std::int64_
 
 void join_gradient(const at::Tensor& weight, const at::Tensor& bias, at::Tensor joined,
                    WeightLayout layout) {
+  if (layout == WeightLayout::kUnits) {
+    joined.zero_();  // a bias may have no gradient
+    if (weight.defined()) unit_rows_of(joined, weight, 0).copy_(weight);
+    if (bias.defined()) unit_rows_of(joined, bias, -1).copy_(bias);
+    return;
+  }
   const bool column = has_bias_column(joined, weight);
   if (weight.defined()) {
     const at::Tensor parts = by_outputs(weight, layout, joined.size(0));
@@ -107,6 +123,11 @@ void join_gradient(const at::Tensor& weight, const at::Tensor& bias, at::Tensor 
 
 void split_gradient(const at::Tensor& joined, at::Tensor weight, at::Tensor bias,
                     WeightLayout layout) {
+  if (layout == WeightLayout::kUnits) {
+    if (weight.defined()) weight.copy_(unit_rows_of(joined, weight, 0));
+    if (bias.defined()) bias.copy_(unit_rows_of(joined, bias, -1));
+    return;
+  }
   has_bias_column(joined, weight);
   if (weight.defined()) {
     const at::Tensor parts = by_outputs(weight, layout, joined.size(0));

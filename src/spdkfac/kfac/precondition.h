@@ -7,11 +7,12 @@
 
 namespace spdkfac::kfac {
 
-// How a weight is stored: [out, in/groups, kernel…], as of Linear layers and convolutions, or [in,
-// out/groups, kernel…], as of transposed convolutions.
-enum class WeightLayout { kOutIn, kInOut };
+// How a weight is stored: [out, in/groups, kernel…], as of Linear layers and convolutions; [in,
+// out/groups, kernel…], as of transposed convolutions; or an element for each unit, as of norms: as
+// a matrix, weight and bias of a unit are rows of one column, one unit after the other.
+enum class WeightLayout { kOutIn, kInOut, kUnits };
 
-// A weight as a view [groups, out, in, kernel…], with `out` and `in` those of one group.
+// A weight that is a matrix as a view [groups, out, in, kernel…], with `out` and `in` those of one group.
 at::Tensor by_outputs(const at::Tensor& weight, WeightLayout layout, std::int64_t groups);
 
 // Copies a layer's gradients into one matrix [groups, out, in·kernel | bias] and back. Weight or

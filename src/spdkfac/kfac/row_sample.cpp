@@ -21,7 +21,7 @@ std::int64_t spread(std::int64_t step, std::int64_t count) {
 
 RowSample sample_rows(const at::Tensor& tensor, const LayerUse& use, std::int64_t most,
                       std::int64_t step) {
-  if (most == 0 || !tensor.defined()) return {tensor};
+  if (most == 0 || !tensor.defined() || use.by_example) return {tensor};
   std::int64_t stride = std::min(use.rows() / most, kLargestStride);
   if (stride <= 1) return {tensor};
   const c10::NoGradGuard no_grad;

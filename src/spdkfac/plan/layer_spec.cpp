@@ -7,8 +7,8 @@ namespace spdkfac {
 
 const std::vector<std::string>& layer_kind_names() {
   static const std::vector<std::string> names = {
-      "conv2d",           "linear",           "conv1d",        "conv3d",   "conv_transpose1d",
-      "conv_transpose2d", "conv_transpose3d", "linear_in_out", "embedding"};
+      "conv2d",           "linear",           "conv1d",        "conv3d",    "conv_transpose1d",
+      "conv_transpose2d", "conv_transpose3d", "linear_in_out", "embedding", "norm"};
   return names;
 }
 

@@ -28,6 +28,7 @@ enum class LayerKind {
   kConvTranspose3d,
   kLinearInOut,  // its weight is [in, out]
   kEmbedding,
+  kNorm,  // a scale and a shift for each unit of what is normalised
 };
 const std::vector<std::string>& layer_kind_names();
 

@@ -110,10 +110,15 @@ kfac::LayerUse use_of_other(const OperatorCall& call) {
   return use;
 }
 
+kfac::LayerUse use_of(const LayerCall& call, const TrackedLayer& layer) {
+  if (call.norm) return kfac::norm_use(*call.norm);
+  if (call.padding) return kfac::lookup_use(call.input, *call.padding);
+  return kfac::layer_use(call.input, call.conv, layer.bias.defined());
+}
+
 void show(const Tap& tap, CaptureSink& sink, const LayerCall& call, const at::Tensor& output) {
   const TrackedLayer& layer = tap.layer;
-  kfac::LayerUse use = call.padding ? kfac::lookup_use(call.input, *call.padding)
-                                    : kfac::layer_use(call.input, call.conv, layer.bias.defined());
+  kfac::LayerUse use = use_of(call, layer);
   // Padding has no part in the gradient of a table, though its output may have a gradient.
   at::Tensor counted;
   if (call.padding.value_or(-1) >= 0) counted = call.input.ne(*call.padding).unsqueeze(-1);
@@ -121,11 +126,18 @@ void show(const Tap& tap, CaptureSink& sink, const LayerCall& call, const at::Te
   const at::Tensor result = lasting(output);
   auto on_gradient = sink.on_call(*tap.index, use, call.input, result);
   if (!on_gradient) return;
-  result.register_hook([on_gradient = std::move(on_gradient), parameter = layer.leading(),
+  // A norm's input is let go once its gradient has come: the graph may live on.
+  const auto norm = std::make_shared<std::optional<kfac::NormCall>>(call.norm);
+  result.register_hook([on_gradient = std::move(on_gradient), parameter = layer.leading(), norm,
+                        trained = std::pair(use.weight, layer.bias.defined()),
                         part = ParameterPart({}, call.outputs, output.dim() - 1), counted,
                         shape = output.sizes().vec()](const at::Tensor& gradient) {
     if (!accumulates_into(parameter)) return;
     const at::Tensor own = part.of(gradient.reshape(shape));
+    if (const auto held = std::exchange(*norm, std::nullopt)) {
+      const CaptureOff off;
+      return on_gradient(kfac::unit_rows(*held, own, trained.first, trained.second));
+    }
     on_gradient(counted.defined() ? own * counted : own);
   });
 }

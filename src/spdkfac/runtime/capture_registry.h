@@ -10,6 +10,7 @@
 #include <c10/util/FunctionRef.h>
 #include <torch/library.h>
 
+#include "spdkfac/kfac/unit_rows.h"
 #include "spdkfac/runtime/capture.h"
 
 namespace spdkfac::runtime {
@@ -50,6 +51,7 @@ struct LayerCall {
   at::Tensor input;
   std::optional<kfac::ConvCall> conv = std::nullopt;
   std::optional<std::int64_t> padding = std::nullopt;  // of a table; below 0: none
+  std::optional<kfac::NormCall> norm = std::nullopt;
   OutputRange outputs = {};                            // of the operator's output, the layer's
 };
 

@@ -68,7 +68,8 @@ void FactorBank::add(FactorId id, const LayerState::Call& whole, bool defer) {
   const FactorScope scope(recorder_, state, id, options_);
   if (passes_.decided()) return state.add(id.side, call, passes_);
   // This scale does not depend on the examples, so no input needs to be held.
-  const bool at_once = id.side == FactorSide::kA && options_.convention == Convention::kKfc;
+  const bool at_once = id.side == FactorSide::kA && options_.convention == Convention::kKfc &&
+                       !call.use.by_example;
   if (at_once) state.add_products(id.side, call, 1);
   if (at_once) call.tensor = at::Tensor();
   state.defer(id.side, call);
@@ -220,7 +221,7 @@ void FactorBank::invert(const std::vector<Inversion>& inversions) {
   std::vector<Inversion> together;
   for (const Inversion& one : inversions) {
     const FactorState& state = factor(one.id);
-    if (state.sum.is_cuda() && !state.shape.is_diagonal()) {
+    if (state.sum.is_cuda() && !kfac::by_elements(state.shape)) {
       together.push_back(one);
     } else {
       invert_one(one);

@@ -18,10 +18,16 @@ bool exceeds(const FactorShape& whole, const FactorLimit& limit) {
   return whole.size > limit.max_dimension;
 }
 
+// Blocks of units are all that there is.
+bool is_cut(const TrackedLayer& layer, FactorSide side, const FactorLimit& limit) {
+  return !layer.has_units() && exceeds(unsplit_shape(layer, side), limit);
+}
+
 }  // namespace
 
 FactorShape factor_shape(const TrackedLayer& layer, FactorSide side, const FactorLimit& limit) {
   const FactorShape whole = unsplit_shape(layer, side);
+  if (layer.has_units()) return {whole.size, 1, side == FactorSide::kA ? 1 : layer.weight.numel()};
   const bool diagonal = side == FactorSide::kA ? layer.form_a == FactorForm::kDiagonal ||
                                                      kind_of(layer.kind).diagonal_a
                                                : layer.form_g == FactorForm::kDiagonal;
@@ -36,7 +42,7 @@ void log_split_factors(const std::vector<TrackedLayer>& layers, const FactorLimi
   std::vector<std::string> factors;
   for (const TrackedLayer& layer : layers) {
     for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) {
-      if (!exceeds(unsplit_shape(layer, side), limit)) continue;
+      if (!is_cut(layer, side, limit)) continue;
       const FactorShape shape = factor_shape(layer, side, limit);
       factors.push_back(fmt::format(
           "{} of {} ({} rows: {})", side == FactorSide::kA ? "A" : "G", layer.name, shape.size,

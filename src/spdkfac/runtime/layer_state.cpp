@@ -95,7 +95,9 @@ void LayerState::add(FactorSide side, const Call& call, const Passes& passes) {
   if (call.use.rows() == 0) return;
   const kfac::LayerUse use = use_in_pass(call, passes);
   if (call.tensor.defined()) {
-    add_products(side, call, kfac::position_scale(options_->convention, side, use));
+    Call counted = call;
+    counted.use = use;
+    add_products(side, counted, kfac::position_scale(options_->convention, side, use));
   }
   const bool counted =
       std::find(state.passes.begin(), state.passes.end(), call.pass) != state.passes.end();
@@ -127,6 +129,13 @@ kfac::LayerUse LayerState::use_in_pass(const Call& call, const Passes& passes) {
     constant_ = true;
   }
   if (layer_.partial || constant_) return call.use.of_examples(rows);
+  if (call.use.by_example && (rows % examples == 0 || examples % rows == 0)) {
+    kfac::LayerUse use = call.use;  // of which several may have come as one row
+    use.examples = examples;
+    use.positions = 1;
+    use.time_first = passes.time_first();
+    return use;
+  }
   if (rows % examples == 0) return call.use.of_examples(examples);
   throw ConfigError(fmt::format(
       "kfac: layer {} has {} rows in a pass of {} examples, which do not divide them; set the "

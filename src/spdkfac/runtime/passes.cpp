@@ -19,9 +19,10 @@ namespace {
 
 bool in_backward_pass() { return torch::autograd::get_current_graph_task_id() != -1; }
 
-// Only there can time be the first dimension.
+// Only there can time be the first dimension: where the first two are those of rows.
 bool may_be_time_first(const kfac::LayerUse& use, const at::Tensor& input) {
-  return !use.conv && input.dim() >= (use.lookup ? 2 : 3);
+  return !use.conv && input.dim() >= (use.lookup ? 2 : 3) &&
+         use.rows() % (input.size(0) * input.size(1)) == 0;
 }
 
 }  // namespace

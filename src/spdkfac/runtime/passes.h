@@ -71,6 +71,8 @@ class Passes {
   // The losses that make up the gradients so far: the examples of passes that had one.
   std::int64_t terms() const;
   std::int64_t with_gradients() const;
+  // Whether inputs have the examples as their second dimension.
+  bool time_first() const { return time_first_; }
 
   // The next step begins.
   void clear();

@@ -72,7 +72,12 @@ bool TrackedLayer::has_gradient() const {
   return leading().grad().defined() || (shard.defined() && shard.grad().defined());
 }
 
+bool TrackedLayer::has_units() const {
+  return runtime::kind_of(kind).layout == kfac::WeightLayout::kUnits;
+}
+
 std::int64_t TrackedLayer::inputs_of_group() const {
+  if (has_units()) return 1;
   if (frozen_weight) return 0;
   return weight.numel() / weight.size(0) / weight.size(1) *
          (output_axis(*this) == 0 ? weight.size(1) : weight.size(0) / groups);
@@ -80,6 +85,7 @@ std::int64_t TrackedLayer::inputs_of_group() const {
 
 std::int64_t TrackedLayer::all_outputs() const {
   if (!outputs.all()) return outputs.count;
+  if (has_units()) return weight.numel() * ((frozen_weight ? 0 : 1) + (bias.defined() ? 1 : 0));
   return output_axis(*this) == 0 ? weight.size(0) : weight.size(1) * groups;
 }
 

@@ -75,8 +75,10 @@ struct TrackedLayer {
   std::int64_t inputs_of_group() const;
   std::int64_t all_outputs() const;
   // Rows of the factors of one group; factor_shapes.h says what is kept of them.
-  std::int64_t d_a() const { return inputs_of_group() + (bias.defined() ? 1 : 0); }
+  std::int64_t d_a() const { return inputs_of_group() + (bias.defined() && !has_units() ? 1 : 0); }
   std::int64_t d_g() const { return all_outputs() / groups; }
+  // Whether weight and bias have an element for each unit, as those of norms.
+  bool has_units() const;
 };
 
 // The layers of a model that K-FAC covers (runtime/kinds), in the order of its modules; each weight

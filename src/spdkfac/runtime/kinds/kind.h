@@ -37,6 +37,7 @@ KindFile linear_kinds();
 KindFile convolution_kinds();
 KindFile attention_kinds();
 KindFile embedding_kinds();
+KindFile norm_kinds();
 const std::vector<KindFile>& kind_files();
 
 }  // namespace spdkfac::runtime
