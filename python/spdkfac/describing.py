@@ -18,14 +18,14 @@ from .wrapping import unwrapped
 
 def describe(model: nn.Module, input: torch.Tensor | Sequence[int], *, name: str | None = None,
              batch: int | None = None, max_dimension: int = 8192,
-             large_factors: Literal["diagonal", "blocks"] = "diagonal") -> Model:
+             large_factors: Literal["diagonal", "blocks"] = "diagonal", norms: bool = False) -> Model:
     """The layer table of a model, for `plan` and `simulate`: runs it once and watches.
 
-    `input` is a batch of examples, or the shape of one example without the batch. `max_dimension`
-    and `large_factors` are those of the optimizer.
+    `input` is a batch of examples, or the shape of one example without the batch. `max_dimension`,
+    `large_factors` and `norms` are those of the optimizer.
     """
     module = unwrapped(model)
-    layers = covered_layers(module)
+    layers = covered_layers(module, norms=norms)
     options = _core.KfacOptions()
     options.max_dimension, options.large_factors = max_dimension, large_factors
     options.validate()

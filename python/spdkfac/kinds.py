@@ -8,6 +8,7 @@ src/spdkfac/runtime/kinds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -97,19 +98,19 @@ def embedding(module: nn.Module, own: Mapping[str, torch.Tensor]) -> list[HeldLa
 
 NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm,
          nn.modules.instancenorm._InstanceNorm)
-# Of classes that write the norm out, as transformers' do: a name in the module's classes ends so.
-NORM_NAMES = ("LayerNorm", "RMSNorm", "GroupNorm", "BatchNorm", "InstanceNorm")
+# Of classes that write the norm out, as transformers' do.
+NORM_NAME = re.compile("(layer|rms|group|batch|instance)_?norm", re.IGNORECASE)
 
 
 def norm(module: nn.Module, own: Mapping[str, torch.Tensor]) -> list[HeldLayer]:
     """A scale, and maybe a shift, for each unit. SyncBatchNorm hides its call inside a function of its own."""
-    by_name = any(each.__name__.endswith(NORM_NAMES) for each in type(module).__mro__)
-    bias = own.get("bias")
-    if (isinstance(module, nn.SyncBatchNorm) or not (isinstance(module, NORMS) or by_name) or "weight" not in own
-            or not own.keys() <= {"weight", "bias"}
-            or (bias is not None and bias.shape != own["weight"].shape)):
+    weight, bias = own.get("weight"), own.get("bias")
+    if weight is None or isinstance(module, nn.SyncBatchNorm) or own.keys() - {"weight", "bias"}:
         return []
-    return [HeldLayer("norm", own["weight"], bias)]
+    by_name = weight.dim() == 1 and any(NORM_NAME.search(each.__name__) for each in type(module).__mro__)
+    if not (by_name or isinstance(module, NORMS)) or (bias is not None and bias.shape != weight.shape):
+        return []
+    return [HeldLayer("norm", weight, bias)]
 
 
 KINDS: list[Callable[[nn.Module, Mapping[str, torch.Tensor]], list[HeldLayer]]] = [

@@ -73,7 +73,7 @@ def rescaled_layers(layers: CoveredLayers, choice: bool | Iterable[str]) -> list
     """
     if isinstance(choice, bool):
         return [layer for layer in layers.tracked
-                if choice and layer.weight.dim() > 2 and layer.bias is None]
+                if choice and layer.kind != "norm" and layer.weight.dim() > 2 and layer.bias is None]
     if isinstance(choice, str):
         raise ConfigError(f"kfac: rescale_weights={choice!r} is one string; pass a list of patterns")
     found: list[CoveredLayer] = []

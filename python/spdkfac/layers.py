@@ -102,7 +102,7 @@ def _compiled(what: str, count: int = 1) -> ConfigError:
 
 def covered_layers(model: nn.Module, *, skip_layers: Iterable[str] = (),
                    partial_layers: Iterable[str] = (),
-                   split: Mapping[str, int] | None = None, norms: bool = True) -> CoveredLayers:
+                   split: Mapping[str, int] | None = None, norms: bool = False) -> CoveredLayers:
     """The layers of a model that K-FAC covers (spdkfac.kinds), in the order of its modules.
 
     Left out are layers without a trained parameter, those whose weight is computed
@@ -110,7 +110,7 @@ def covered_layers(model: nn.Module, *, skip_layers: Iterable[str] = (),
     weights that layers of several kinds share. A weight shared by several layers of one kind is one
     layer that is called several times. Layers that `partial_layers` matches see only some of the
     examples. `split`: a name or pattern and the number of equal parts of the outputs that become
-    layers of their own.
+    layers of their own. `norms`: whether norms are layers; if not, they are not listed as uncovered.
     """
     model = unwrapped(model)
     if isinstance(model, torch.jit.ScriptModule):
@@ -139,7 +139,7 @@ def covered_layers(model: nn.Module, *, skip_layers: Iterable[str] = (),
             seen.add(id(held.weight))
             tracked.append(replace(layer, around=_around(prefix, model), module=module,
                                    partial=any(one.search(name) for one in partial)))
-    return CoveredLayers(split_layers(tracked, split or {}), _uncovered(model, tracked),
+    return CoveredLayers(split_layers(tracked, split or {}), _uncovered(model, tracked, norms),
                          sum(p.numel() for p in model.parameters() if p.requires_grad))
 
 
@@ -189,13 +189,13 @@ def _parts(layer: CoveredLayer, parts: int) -> list[CoveredLayer]:
             for part in range(parts)]
 
 
-def _uncovered(model: nn.Module, tracked: list[CoveredLayer]) -> dict[str, list[str]]:
+def _uncovered(model: nn.Module, tracked: list[CoveredLayer], norms: bool) -> dict[str, list[str]]:
     """Modules that hold trained parameters outside the covered layers, by type."""
     covered = {id(one) for layer in tracked for one in layer.parameters}
     result: dict[str, list[str]] = defaultdict(list)
     for name, module in model.named_modules():
         own = [p for p in module.parameters(recurse=False) if p.requires_grad and id(p) not in covered]
-        if own:
+        if own and (norms or not any(held.kind == "norm" for held in layers_in(module))):
             result[type(module).__name__].append(plain_name(name) or "(the model itself)")
     return dict(result)
 

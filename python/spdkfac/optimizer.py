@@ -80,7 +80,7 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
         skip_layers: Iterable[str] = (),
         partial_layers: Iterable[str] = (),
         split: Mapping[str, int] | None = None,
-        norms: bool = True,
+        norms: bool = False,
         scaler: GradScaler | None = None,
         gradients: Gradients = "auto",
         process_group: dist.ProcessGroup | None = None,

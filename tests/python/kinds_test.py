@@ -382,7 +382,7 @@ def test_what_cannot_be_split_is_refused(split: dict[str, int], message: str) ->
 
 def test_states_of_layers_that_share_a_weight_are_kept_apart() -> None:
     model = many_kinds()
-    optimizer = kfac_over_sgd(model, split={"c_attn": 3})
+    optimizer = kfac_over_sgd(model, split={"c_attn": 3}, norms=True)
     for step in range(2):
         optimizer.zero_grad()
         curved(model(kinds_batch(step))).backward()
@@ -391,7 +391,7 @@ def test_states_of_layers_that_share_a_weight_are_kept_apart() -> None:
     assert {name.partition("@")[2] for name in names} == {
         "attention.q_proj", "attention.k_proj", "attention.v_proj", "c_attn[0]", "c_attn[1]", "c_attn[2]"}
     again = copy.deepcopy(model)
-    resumed = kfac_over_sgd(again, split={"c_attn": 3})
+    resumed = kfac_over_sgd(again, split={"c_attn": 3}, norms=True)
     resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     for step in (2, 3):
         for one, its in ((model, optimizer), (again, resumed)):
@@ -409,7 +409,7 @@ def test_the_share_of_covered_parameters_is_told() -> None:
         optimizer = spdkfac.SPDKFACOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model)
     assert optimizer.layers.coverage == pytest.approx(covered / everything)
     assert f"covers {covered / everything:.1%} of the trained parameters" in str(said[0].message)
-    assert kfac_over_sgd(many_kinds()).layers.coverage == 1
+    assert kfac_over_sgd(many_kinds(), norms=True).layers.coverage == 1
 
 
 def test_layers_of_attention_are_listed_where_they_are_not_covered() -> None:
@@ -428,7 +428,7 @@ def test_a_bias_of_two_layers_belongs_to_the_first() -> None:
 
 def test_kinds_model_trains() -> None:
     model: ManyKinds = many_kinds()
-    optimizer = kfac_over_sgd(model, damping=DAMPING, lr=0.01)
+    optimizer = kfac_over_sgd(model, damping=DAMPING, lr=0.01, norms=True)
     losses = []
     for _ in range(8):
         optimizer.zero_grad()

@@ -295,6 +295,21 @@ def exact_fisher(twin: nn.Module, linear: str, inputs: tuple[torch.Tensor, ...],
     return total / len(targets)
 
 
+def blocks_of_units(model: nn.Module, names: list[str], inputs: torch.Tensor, targets: torch.Tensor,
+                    loss: Loss) -> torch.Tensor:
+    """For each unit of a norm the block of the empirical Fisher, [units, k, k], of k parameters of these names.
+    Examples run alone, so the norm must keep them apart."""
+    own = [model.get_parameter(name) for name in names]
+    blocks = torch.zeros(own[0].numel(), len(own), len(own), dtype=own[0].dtype)
+    for example in range(len(targets)):
+        value = loss(model(inputs[example : example + 1]), targets[example : example + 1])
+        gradients = [gradient.reshape(-1) for gradient in torch.autograd.grad(value, own)]
+        for unit in range(len(blocks)):
+            vector = torch.stack([gradient[unit] for gradient in gradients])
+            blocks[unit] += torch.outer(vector, vector) / len(targets)
+    return blocks
+
+
 # ---- from factors to the update ----
 
 def damped(factors: Factors, mode: str, damping: float) -> Factors:
@@ -307,6 +322,12 @@ def damped(factors: Factors, mode: str, damping: float) -> Factors:
                       "relative": (root * mean_a, root * mean_g)}[mode]
     return Factors(a + more_a * torch.eye(len(a), dtype=a.dtype),
                    g + more_g * torch.eye(len(g), dtype=g.dtype))
+
+
+def preconditioned_units(blocks: torch.Tensor, gradient: torch.Tensor, mode: str, damping: float) -> torch.Tensor:
+    """Of gradients [units, k]: the factor is the block diagonal matrix of all units, and A is 1."""
+    whole = damped(Factors(torch.ones(1, 1, dtype=blocks.dtype), torch.block_diag(*blocks)), mode, damping)
+    return torch.linalg.solve(whole.g, gradient.reshape(-1)).reshape(gradient.shape) / whole.a
 
 
 def preconditioned(factors: Factors, gradient: torch.Tensor) -> torch.Tensor:

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 import pytest
 import torch
 from devices import DEVICE
-from loop_reference import (Factors, block_diagonal, damped, exact_fisher, factors, preconditioned,
-                            rows_of_examples, twin_of)
+from loop_reference import (Factors, block_diagonal, blocks_of_units, damped, exact_fisher, factors, preconditioned,
+                            preconditioned_units, rows_of_examples, twin_of)
 from referee_cases import (NOT_COVERED, Case, convolution_cases, expect_covered, largest_errors, linear_cases,
-                           observe, other_cases, relative, square)
+                           norm_cases, observe, other_cases, relative, square)
+from torch import nn
 
 import spdkfac
 
@@ -71,6 +72,38 @@ def test_updates(case: Case, mode: str, errors: dict[str, float]) -> None:
         if not error < TOLERANCE:
             wrong[part.linear] = error
     assert not wrong, f"{case.name}: {wrong}"
+
+
+def norms_of(model: nn.Module) -> list[str]:
+    return [name for name, module in model.named_modules() if "Norm" in type(module).__name__ and "." not in name
+            and name]
+
+
+@pytest.mark.parametrize("mode", ["pi", "plain", "relative"])
+@pytest.mark.parametrize("case", norm_cases(), ids=str)
+def test_norms(case: Case, mode: str, errors: dict[str, float]) -> None:
+    """Of each norm the block diagonal Fisher of its units, exactly."""
+    model = case.make()
+    for name in norms_of(model):
+        for parameter in model.get_submodule(name).parameters():
+            nn.init.normal_(parameter)  # ones and zeros hide mistakes
+    seen = observe(case, model, damping=DAMPING, damping_mode=mode, norms=True)
+    inputs, targets = case.data()
+    assert len(norms_of(model)) == 3
+    for name in norms_of(model):
+        own = [f"{name}.{own}" for own, _ in model.get_submodule(name).named_parameters()]
+        assert set(own) <= seen.covered
+
+        def by_units(values: dict[str, torch.Tensor], own: list[str] = own) -> torch.Tensor:
+            return torch.stack([values[one].reshape(-1) for one in own], 1)
+
+        blocks = blocks_of_units(model, own, inputs, targets, case.loss_function())
+        kept = seen.state[own[0]]["kfac_g_average"]
+        assert relative(torch.stack([square(one) for one in kept]), blocks) < TOLERANCE, name
+        expected = preconditioned_units(blocks, by_units(seen.gradients), mode, DAMPING)
+        error = relative(by_units(seen.updates), expected)
+        errors[case.kind] = max(errors[case.kind], error)
+        assert error < TOLERANCE, name
 
 
 def block_ends(dimension: int, most: int) -> list[int]:

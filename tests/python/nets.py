@@ -104,8 +104,21 @@ class Conv1D(nn.Module):
         return torch.addmm(self.bias, x.reshape(-1, x.size(-1)), self.weight).view(*x.shape[:-1], self.nf)
 
 
+class PlainRMSNorm(nn.Module):
+    """Written out, as in transformers; `one` is added to the weight, as Gemma does."""
+
+    def __init__(self, size: int, one: float = 0.0) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(size))
+        self.one = one
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        even = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+        return (self.one + self.weight if self.one else self.weight) * even
+
+
 class ManyKinds(nn.Module):
-    """A layer of each kind; some have groups."""
+    """A layer of each kind; some have groups. Norms that keep examples apart, so that ranks add up."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,10 +127,13 @@ class ManyKinds(nn.Module):
         self.wider = nn.ConvTranspose1d(4, 4, 2, stride=2, groups=2)
         self.table = nn.Embedding(3, 4, padding_idx=0)
         self.places = nn.Embedding(8, 4)
+        self.before = nn.LayerNorm(4)
         self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+        self.after = PlainRMSNorm(4)
         self.c_attn = Conv1D(12, 4)
         self.space = nn.Conv3d(4, 3, 2)
         self.up = nn.ConvTranspose3d(3, 2, 2, bias=False)
+        self.groups = nn.GroupNorm(1, 2, affine=True)
         self.plane = nn.ConvTranspose2d(2, 2, 2)
         self.out = nn.Linear(2 * 5 * 3, CLASSES)
 
@@ -127,11 +143,12 @@ class ManyKinds(nn.Module):
         numbers = (x > 0).long().sum(1)
         places = torch.arange(8, device=x.device).expand(len(x), 8)  # of each example: then ranks add up
         steps = steps + self.table(numbers).repeat(1, 2, 1) + self.places(places)
-        steps = steps + self.attention(steps, steps, steps)[0]
-        q, k, v = self.c_attn(steps).chunk(3, -1)
+        even = self.before(steps)
+        steps = steps + self.attention(even, even, even)[0]
+        q, k, v = self.c_attn(self.after(steps)).chunk(3, -1)
         volume = (torch.tanh(q * k) + v).transpose(1, 2).reshape(-1, 4, 2, 2, 2)
         planes = torch.tanh(self.up(torch.tanh(self.space(volume)))).flatten(2, 3)
-        return self.out(torch.tanh(self.plane(planes)).flatten(1))
+        return self.out(torch.tanh(self.plane(self.groups(planes))).flatten(1))
 
 
 def many_kinds() -> ManyKinds:

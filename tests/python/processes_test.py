@@ -112,7 +112,7 @@ def test_two_processes_equal_one_with_the_joined_batch(two: Results, algorithm: 
 def kinds_alone(**options: object) -> torch.Tensor:
     """Layers of all kinds on the batches of two processes joined."""
     model = many_kinds()
-    optimizer = kfac_over_sgd(model, split={"c_attn": 3}, **options)
+    optimizer = kfac_over_sgd(model, split={"c_attn": 3}, norms=True, **options)
     for step in range(STEPS):
         optimizer.zero_grad()
         kinds_loss(model, torch.cat([kinds_batch(step, part) for part in range(2)])).backward()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from loop_reference import Part
-from nets import kfac_over_sgd
+from nets import PlainRMSNorm, kfac_over_sgd
 from torch import nn
 
 import spdkfac
@@ -213,6 +213,30 @@ class Recurrent(nn.Module):
         return self.head(x)
 
 
+class NormBlock(nn.Module):
+    """A transformer block whose norms are trained: two modules of torch, and one that is written out."""
+
+    def __init__(self, per_token: bool) -> None:
+        super().__init__()
+        self.embed, self.before = nn.Linear(FEATURES, FEATURES), nn.LayerNorm(FEATURES)
+        self.mix, self.between = nn.Linear(FEATURES, FEATURES), nn.RMSNorm(FEATURES, eps=1e-5)
+        self.last, self.head = PlainRMSNorm(FEATURES), nn.Linear(FEATURES, CLASSES)
+        self.per_token = per_token
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(self.embed(x))
+        x = x + torch.tanh(self.mix(self.before(x)).cumsum(1))
+        x = self.head(self.last(x + torch.tanh(self.between(x)).cumsum(1)))
+        return x.transpose(1, 2) if self.per_token else x.mean(1)
+
+
+def cnn_with_own_norms() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(2, 4, 3, bias=False), nn.GroupNorm(2, 4), nn.ReLU(inplace=True),
+                         nn.Conv2d(4, 6, 3, stride=2), nn.InstanceNorm2d(6, affine=True), nn.Tanh(),
+                         nn.Flatten(), nn.Linear(6 * 2 * 2, 6), nn.Unflatten(1, (2, 3)), nn.LayerNorm((2, 3)),
+                         nn.Flatten(), nn.Linear(6, CLASSES))
+
+
 SEQUENCE, IMAGE, VOLUME = (2, 9), (2, 8, 7), (2, 4, 5, 4)
 PER_TOKEN = (CLASSES, TOKENS)
 
@@ -316,6 +340,18 @@ def other_cases() -> list[Case]:
         Case("embedding", "Embedding", tokens(lambda: nn.Embedding(WORDS, 7), 7), (TOKENS,), words=True),
         Case("embedding, one word each", "Embedding",
              lambda: nn.Sequential(nn.Embedding(WORDS, 7), nn.Tanh(), nn.Linear(7, CLASSES)), (), words=True),
+    ]
+
+
+def norm_cases() -> list[Case]:
+    """Norms that keep examples apart; their other layers are of kinds above."""
+    text = (TOKENS, FEATURES)
+    return [
+        Case("norms of a transformer block", "norms", lambda: NormBlock(False), text),
+        Case("norms of a transformer block, token losses", "norms", lambda: NormBlock(True), text, PER_TOKEN),
+        Case("norms of a transformer block, sum", "norms", lambda: NormBlock(False), text, reduction="sum"),
+        Case("norms of a cnn", "norms", cnn_with_own_norms, IMAGE),
+        Case("norms of a cnn, square loss", "norms", cnn_with_own_norms, IMAGE, loss="square"),
     ]
 
 

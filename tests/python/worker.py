@@ -104,7 +104,7 @@ def trained(*, wrap: str = "", passes: int = 1, between: str = "", no_sync: bool
 def trained_kinds(algorithm: str, **options: object) -> Result:
     """Layers of all kinds, two of them in parts."""
     model = many_kinds()
-    optimizer = kfac_over_sgd(model, algorithm=algorithm, split={"c_attn": 3}, **options)
+    optimizer = kfac_over_sgd(model, algorithm=algorithm, split={"c_attn": 3}, norms=True, **options)
     for step in range(STEPS):
         optimizer.zero_grad()
         kinds_loss(model, kinds_batch(step, dist.get_rank())).backward()

@@ -309,9 +309,113 @@ TEST(Attention, PartsStepLikeLinearLayersOfTheirOwn) {
   }
 }
 
+// --- norms ---
+
+class NormKinds : public testing::TestWithParam<KindCase> {
+ protected:
+  enum class Trained { kBoth, kWeight, kBias };
+
+  void SetUp() override {
+    torch::manual_seed(12);
+    module = GetParam().make();
+    module.ptr()->to(test_device(), at::kDouble);
+    input = torch::randn(GetParam().input, test_options(at::kDouble));
+    const torch::NoGradGuard no_grad;
+    for (at::Tensor& parameter : module.ptr()->parameters()) parameter.normal_();
+  }
+  // [units, trained parameters]
+  static at::Tensor by_units(const std::vector<at::Tensor>& parameters) {
+    std::vector<at::Tensor> flat;
+    for (const at::Tensor& one : parameters) flat.push_back(one.reshape({-1}));
+    return at::stack(flat, 1);
+  }
+  static at::Tensor loss_of(const at::Tensor& output) {
+    return (output.square() + output.tanh()).sum() / static_cast<double>(output.size(0));
+  }
+  // The gradients that parameters get from the loss of each example, from nothing but autograd.
+  std::vector<at::Tensor> gradients_of_examples(const std::vector<at::Tensor>& parameters) {
+    const at::Tensor output = module.forward<at::Tensor>(input);
+    const at::Tensor gradient = torch::autograd::grad({loss_of(output)}, {output}, {}, true)[0];
+    std::vector<at::Tensor> examples;
+    for (std::int64_t n = 0; n < output.size(0); ++n) {
+      at::Tensor own = at::zeros_like(gradient);
+      own[n] = gradient[n] * static_cast<double>(output.size(0));
+      examples.push_back(by_units(torch::autograd::grad({output}, parameters, {own}, true)));
+    }
+    return examples;
+  }
+  void expect_step(Trained trained) {
+    const TrackedLayer one = tracked_layers(*module.ptr(), nullptr, true).at(0);
+    std::vector<at::Tensor> parameters;
+    if (trained != Trained::kBias) parameters.push_back(one.weight);
+    if (trained != Trained::kWeight) parameters.push_back(one.bias);
+    // (F + γ)⁻¹·∇/(1 + γ) for the block F = Σvvᵀ/N of each unit, and A = 1.
+    const std::vector<at::Tensor> of_examples = gradients_of_examples(parameters);
+    const at::Tensor all = at::stack(of_examples);  // [N, units, parameters]
+    const at::Tensor fisher =
+        (all.unsqueeze(3) * all.unsqueeze(2)).mean(0) +
+        kDamping * at::eye(static_cast<std::int64_t>(parameters.size()), all.options());
+    const at::Tensor wanted =
+        at::linalg_solve(fisher, all.mean(0).unsqueeze(2)).squeeze(2) / (1 + kDamping);
+
+    if (trained == Trained::kBias) one.weight.set_requires_grad(false);
+    if (trained == Trained::kWeight) one.bias.set_requires_grad(false);
+    KfacOptions options = plain_options();
+    options.norms = true;
+    Preconditioner kfac(*module.ptr(), options);
+    loss_of(module.forward<at::Tensor>(input)).backward();
+    kfac.step(0.1);
+    std::vector<at::Tensor> updates;
+    for (const at::Tensor& parameter : parameters) updates.push_back(parameter.grad());
+    const at::Tensor actual = by_units(updates);
+    EXPECT_TRUE(at::allclose(actual, wanted, 1e-9, 1e-11))
+        << (actual - wanted).abs().max().item<double>();
+  }
+
+  nn::AnyModule module;
+  at::Tensor input;
+};
+
+TEST_P(NormKinds, StepByTheExactBlocksOfTheirUnits) { expect_step(Trained::kBoth); }
+TEST_P(NormKinds, StepOfAWeightAloneIsDiagonal) { expect_step(Trained::kWeight); }
+TEST_P(NormKinds, StepOfABiasAloneIsDiagonal) { expect_step(Trained::kBias); }
+
+std::vector<KindCase> norm_cases() {
+  const auto affine = nn::InstanceNorm2dOptions(4).affine(true);
+  return {
+      {"LayerNorm", [] { return nn::AnyModule(nn::LayerNorm(nn::LayerNormOptions({4}))); }, {5, 4}},
+      {"LayerNormOfTokens",
+       [] { return nn::AnyModule(nn::LayerNorm(nn::LayerNormOptions({4}))); },
+       {5, 2, 3, 4}},
+      {"LayerNormOfTwoDimensions",
+       [] { return nn::AnyModule(nn::LayerNorm(nn::LayerNormOptions({3, 4}))); },
+       {5, 2, 3, 4}},
+      {"GroupNorm", [] { return nn::AnyModule(nn::GroupNorm(2, 4)); }, {5, 4, 3, 2}},
+      {"BatchNorm1d", [] { return nn::AnyModule(nn::BatchNorm1d(4)); }, {5, 4}},
+      {"BatchNorm1dOfSequences", [] { return nn::AnyModule(nn::BatchNorm1d(4)); }, {5, 4, 6}},
+      {"BatchNorm2d", [] { return nn::AnyModule(nn::BatchNorm2d(4)); }, {5, 4, 2, 3}},
+      {"BatchNorm3d", [] { return nn::AnyModule(nn::BatchNorm3d(4)); }, {5, 4, 2, 3, 2}},
+      {"InstanceNorm2d",
+       [affine] { return nn::AnyModule(nn::InstanceNorm2d(affine)); },
+       {5, 4, 2, 3}},
+      {"OneUnit", [] { return nn::AnyModule(nn::BatchNorm2d(1)); }, {5, 1, 2, 3}},
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(OfModules, NormKinds, testing::ValuesIn(norm_cases()),
+                         [](const auto& tested) { return tested.param.name; });
+
+TEST(Norms, AreCoveredWhereTheyAreWanted) {
+  nn::Sequential model(nn::Linear(3, 4), nn::LayerNorm(nn::LayerNormOptions({4})));
+  std::vector<std::string> uncovered;
+  EXPECT_EQ(tracked_layers(*model, &uncovered).size(), 1);
+  EXPECT_TRUE(uncovered.empty());
+  EXPECT_EQ(tracked_layers(*model, &uncovered, /*norms=*/true).size(), 2);
+}
+
 // --- on several ranks ---
 
-// A convolution of each dimension, a transposed one, attention; sizes chosen small.
+// A convolution of each dimension, a transposed one, attention, norms; sizes chosen small.
 struct ManyKindsImpl : nn::Module {
   ManyKindsImpl() {
     line = register_module("line", nn::Conv1d(nn::Conv1dOptions(2, 4, 3).padding(1)));
@@ -319,7 +423,9 @@ struct ManyKindsImpl : nn::Module {
                             nn::ConvTranspose1d(nn::ConvTranspose1dOptions(4, 4, 2).stride(2)));
     table = register_module("table", nn::Embedding(nn::EmbeddingOptions(3, 4).padding_idx(0)));
     attention = register_module("attention", nn::MultiheadAttention(4, 2));
+    norm = register_module("norm", nn::LayerNorm(nn::LayerNormOptions({4})));
     space = register_module("space", nn::Conv3d(nn::Conv3dOptions(4, 3, 2)));
+    channels = register_module("channels", nn::GroupNorm(3, 3));
     up =
         register_module("up", nn::ConvTranspose3d(nn::ConvTranspose3dOptions(3, 2, 2).bias(false)));
     out = register_module("out", nn::Linear(2 * 2 * 2 * 2, 2));
@@ -329,15 +435,18 @@ struct ManyKindsImpl : nn::Module {
     const at::Tensor wide = torch::tanh(wider(torch::tanh(line(input))));  // [N, 4, 8]
     const at::Tensor looked_up = table(input.gt(0).to(at::kLong).sum(1));  // [N, 4, 4]
     const at::Tensor steps = wide.permute({2, 0, 1}) + looked_up.repeat({1, 2, 1}).transpose(0, 1);
-    const at::Tensor mixed = std::get<0>(attention(steps, steps, steps)).permute({1, 2, 0});
-    const at::Tensor volume = torch::tanh(space(mixed.reshape({-1, 4, 2, 2, 2})));
+    const at::Tensor even = norm(steps);  // [8, N, 4]: the examples are dimension 1
+    const at::Tensor mixed = std::get<0>(attention(even, even, even)).permute({1, 2, 0});
+    const at::Tensor volume = torch::tanh(channels(space(mixed.reshape({-1, 4, 2, 2, 2}))));
     return out(torch::tanh(up(volume)).flatten(1));
   }
   nn::Conv1d line = nullptr;
   nn::ConvTranspose1d wider = nullptr;
   nn::Embedding table = nullptr;
   nn::MultiheadAttention attention = nullptr;
+  nn::LayerNorm norm = nullptr;
   nn::Conv3d space = nullptr;
+  nn::GroupNorm channels = nullptr;
   nn::ConvTranspose3d up = nullptr;
   nn::Linear out = nullptr;
 };
@@ -347,6 +456,7 @@ at::Tensor trained_kinds(const Distribution& distribution, const std::vector<at:
                          int rank, std::int64_t rows) {
   ManyKinds model;
   KfacOptions options{.damping = 0.1};
+  options.norms = true;
   Preconditioner kfac(*model, options, distribution);
   for (const at::Tensor& all : inputs) {
     model->zero_grad();

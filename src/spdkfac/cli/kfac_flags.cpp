@@ -62,6 +62,7 @@ void KfacFlags::add_to(CLI::App& verb, const std::string& group) {
   option("--refresh-change", refresh_change,
          "Of adaptive intervals: the change of a factor that renews inverses (default 0.1)", "X")
       ->check(number(0, 1e6));
+  verb.add_flag("--norms", norms, "Cover norms, too, by blocks of their channels")->group(group);
   option("--precision", precision,
          "Precision of K-FAC's products on a GPU: tf32 (default), fp32, bf16", "WORD")
       ->check(one_of(precision_names()));
@@ -109,6 +110,7 @@ KfacOptions KfacFlags::options(bool over_adam) const {
   options.identity_start = identity_start;
   options.convention = value_of<Convention>(convention_names(), convention);
   options.precision = value_of<Precision>(precision_names(), precision);
+  options.norms = norms;
   if (max_dimension) options.max_dimension = *max_dimension;
   options.large_factors = value_of<LargeFactors>(large_factors_names(), large_factors);
   if (patch_megabytes > 0) options.patch_memory = kMebibyte * patch_megabytes;

@@ -27,6 +27,7 @@ struct KfacFlags {
   std::optional<std::int64_t> factor_interval;
   std::optional<std::int64_t> inverse_interval;
   std::optional<double> refresh_change;
+  bool norms = false;
   std::string precision = "tf32";
   std::optional<std::int64_t> max_dimension;
   std::string large_factors = "diagonal";

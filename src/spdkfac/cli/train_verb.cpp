@@ -36,8 +36,9 @@ const std::vector<std::string> kKfacFlags = {
     "--preset",           "--graft",           "--damping",        "--lm-damping",
     "--damping-mode",     "--running-average", "--identity-start", "--convention",
     "--kl-clip",          "--interval",        "--refresh-change", "--factor-interval",
-    "--inverse-interval", "--precision",       "--patch-memory",   "--max-dimension",
-    "--large-factors",    "--others",          "--others-lr",      "--trace"};
+    "--inverse-interval", "--norms",           "--precision",      "--patch-memory",
+    "--max-dimension",    "--large-factors",   "--others",         "--others-lr",
+    "--trace"};
 const std::vector<std::string> kSyntheticFlags = {"--synthetic-examples", "--input", "--classes"};
 
 [[noreturn]] void fail_conflict(const std::string& first, const std::string& second) {

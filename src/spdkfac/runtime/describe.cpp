@@ -48,8 +48,8 @@ void restore(const std::vector<at::Tensor>& tensors, const std::vector<at::Tenso
 
 ModelSpec describe(const std::string& name, torch::nn::Module& model,
                    const std::function<at::Tensor(at::Tensor)>& forward, std::int64_t batch,
-                   const std::vector<std::int64_t>& input, const FactorLimit& limit) {
-  const std::vector<TrackedLayer> tracked = tracked_layers(model);
+                   const std::vector<std::int64_t>& input, const FactorLimit& limit, bool norms) {
+  const std::vector<TrackedLayer> tracked = tracked_layers(model, nullptr, norms);
   // Two examples: batch statistics need more than one value.
   std::vector<std::int64_t> shape = {2};
   shape.insert(shape.end(), input.begin(), input.end());

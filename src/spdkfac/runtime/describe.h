@@ -20,7 +20,8 @@ namespace spdkfac {
 // above the limit are in blocks or diagonal.
 ModelSpec describe(const std::string& name, torch::nn::Module& model,
                    const std::function<at::Tensor(at::Tensor)>& forward, std::int64_t batch,
-                   const std::vector<std::int64_t>& input, const FactorLimit& limit = {});
+                   const std::vector<std::int64_t>& input, const FactorLimit& limit = {},
+                   bool norms = false);
 
 // Likewise for layers of any origin: `forward` runs the model once, in training mode. Of the
 // model's `parameters`, those outside the layers count with the layer before them.

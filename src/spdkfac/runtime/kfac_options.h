@@ -50,6 +50,7 @@ struct KfacOptions {
   // Factors of layers with more rows, examples times positions, come from a sample of so many of
   // them, but at least an eighth; 0: from all.
   std::int64_t factor_rows = 0;
+  bool norms = false;  // cover them, too, in a model whose layers are not given
   // Factors of more rows are not kept whole, but as large_factors says.
   std::int64_t max_dimension = FactorLimit().max_dimension;
   LargeFactors large_factors = LargeFactors::kDiagonal;

@@ -26,7 +26,7 @@ Preconditioner::Preconditioner(torch::nn::Module& model, const KfacOptions& opti
                                const Distribution& distribution,
                                std::shared_ptr<spdlog::logger> logger) {
   std::vector<std::string> uncovered;
-  std::vector<TrackedLayer> layers = tracked_layers(model, &uncovered);
+  std::vector<TrackedLayer> layers = tracked_layers(model, &uncovered, options.norms);
   logger = logger_or_default(std::move(logger));
   if (!uncovered.empty()) {
     logger->info("kfac: {} modules keep their own gradient: {}", uncovered.size(),

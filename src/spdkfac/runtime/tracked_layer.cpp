@@ -90,7 +90,7 @@ std::int64_t TrackedLayer::all_outputs() const {
 }
 
 std::vector<TrackedLayer> tracked_layers(torch::nn::Module& model,
-                                         std::vector<std::string>* uncovered) {
+                                         std::vector<std::string>* uncovered, bool norms) {
   std::vector<TrackedLayer> layers;
   std::set<const void*> seen;
   std::map<std::string, const torch::nn::Module*> with_buffers;
@@ -110,6 +110,7 @@ std::vector<TrackedLayer> tracked_layers(torch::nn::Module& model,
       uncovered->push_back(fmt::format("{} ({})", name, module.name()));
     }
     std::erase_if(held, [&](const TrackedLayer& one) {
+      if (one.kind == LayerKind::kNorm && !norms) return true;
       const void* weight = one.weight.unsafeGetTensorImpl();
       return seen.contains(weight) ||
              (one.kind == LayerKind::kEmbedding && of_others.contains(weight));

@@ -83,9 +83,10 @@ struct TrackedLayer {
 
 // The layers of a model that K-FAC covers (runtime/kinds), in the order of its modules; each weight
 // once. Names of other modules that hold parameters of their own, as `name (type)`, go to
-// `uncovered` if given.
+// `uncovered` if given; norms neither here nor there, unless they are to be covered.
 std::vector<TrackedLayer> tracked_layers(torch::nn::Module& model,
-                                         std::vector<std::string>* uncovered = nullptr);
+                                         std::vector<std::string>* uncovered = nullptr,
+                                         bool norms = false);
 
 // What is frozen has no gradient to precondition: such a bias is no part of A, and of such a weight
 // nothing is; a layer without both is left out. None left is a ConfigError.

@@ -175,7 +175,7 @@ struct FactorUnits {
 };
 
 FactorUnits units_of(const at::Tensor& factor, const at::Tensor& other) {
-  if (!factor.requires_grad() || factor.dim() == 0 || factor.dim() > other.dim()) return {};
+  if (factor.dim() == 0 || factor.dim() > other.dim()) return {};
   FactorUnits units{factor.numel(), 0};
   while (units.behind + 1 < factor.dim() && factor.size(-1 - units.behind) == 1) ++units.behind;
   const std::int64_t axis = -1 - units.behind;
