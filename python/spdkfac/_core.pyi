@@ -151,6 +151,7 @@ class KfacOptions:
     refresh_change: float
     factor_rows: int
     precision: str
+    norms: bool
     max_dimension: int
     large_factors: str
     memory_limit: int | None

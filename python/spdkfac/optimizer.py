@@ -130,6 +130,7 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
             skip_layers: Regular expressions; layers whose names match are left out.
             partial_layers: Likewise: layers that see only some of the examples, as experts do.
             split: Layers whose outputs count as several layers, by name or regular expression, and into how many.
+            norms: Whether norms are covered, too.
             scaler: The GradScaler that scales the loss.
             gradients: Who averages them over the ranks: `"own"`, `"averaged"` (someone else) or `"auto"`.
             process_group: The ranks that work together. None: all.

@@ -173,6 +173,7 @@ void bind_options(py::module_& module) {
           [](KfacOptions& options, const std::string& word) {
             options.precision = choice<Precision>("precision", precision_names(), word);
           })
+      .def_readwrite("norms", &KfacOptions::norms)
       .def_readwrite("max_dimension", &KfacOptions::max_dimension)
       .def_property(
           "large_factors",

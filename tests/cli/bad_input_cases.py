@@ -147,7 +147,7 @@ MODEL_CASES = [
          'layers[1]: unknown field "gradient"; did you mean "gradients"?'),
     Case("layer of another kind", put("layers", 0, "kind", "conv4d"),
          'layers[0].kind: expected one of "conv2d", "linear", "conv1d", "conv3d", "conv_transpose1d", '
-         '"conv_transpose2d", "conv_transpose3d", "linear_in_out", "embedding" (got "conv4d")'),
+         '"conv_transpose2d", "conv_transpose3d", "linear_in_out", "embedding", "norm" (got "conv4d")'),
     Case("d_a negative", put("layers", 0, "d_a", -4), f"layers[0].d_a: expected {RANGE} (got -4)"),
     Case("d_a too large", put("layers", 0, "d_a", 1_000_001),
          f"layers[0].d_a: expected {RANGE} (got 1000001)"),

@@ -62,6 +62,7 @@ CASES: list[tuple[list[str], str]] = [
     with_sgd("--inverse-interval", "1"), with_sgd("--patch-memory", "64"),
     with_sgd("--trace", "t.json"), with_sgd("--preset", "cnn"), with_sgd("--graft", "adam"),
     with_sgd("--interval", "auto"), with_sgd("--others", "adamw"), with_sgd("--refresh-change", "0.2"),
+    with_sgd("--norms"),
     (["--optimizer", "adamw", "--momentum", "0.5"], conflict("--optimizer adamw", "--momentum")),
     (["--preset", "cnn", "--kl-clip", "0.1"],
      "kfac: kl_clip=0.1; pass 0, or graft=none: grafting sets the length of updates"),

@@ -236,6 +236,20 @@ TEST(Symmetric, BlocksOfLargerMatricesPackUnpackAndMirror) {
 }
 
 // Never wrong numbers: rows that are not contiguous are refused.
+TEST(Symmetric, MoreMatricesThanAGridHasRoomForArePacked) {
+  constexpr std::int64_t kMatrices = 70'000;
+  const auto options = support::test_options(at::kDouble);
+  const at::Tensor matrices = at::arange(kMatrices * 4, options).view({-1, 2, 2});
+  const at::Tensor packed = at::empty({kMatrices * 3}, options);
+  kfac::pack_upper(matrices, packed, 2);
+  const at::Tensor expected =
+      matrices.view({-1, 4}).index_select(1, at::tensor({0, 1, 3}, options.dtype(at::kLong)));
+  EXPECT_TRUE(at::equal(packed.view({-1, 3}), 2 * expected));
+  at::Tensor unpacked = at::empty_like(matrices);
+  kfac::unpack_upper(packed, unpacked);
+  EXPECT_TRUE(at::equal(unpacked, 2 * (at::triu(matrices) + at::triu(matrices, 1).mT())));
+}
+
 TEST(Symmetric, MatricesWithGapsInTheirRowsAreInternalErrors) {
   const at::Tensor big = at::zeros({8, 8}, test_options(at::kFloat));
   const at::Tensor gaps = big.slice(1, 0, 8, 2).narrow(0, 0, 4);

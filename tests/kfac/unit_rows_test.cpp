@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks of two rows, of units with a weight and a bias: sums and inverses.
+#include "spdkfac/kfac/unit_rows.h"
+
 #include <cmath>
 #include <limits>
 
@@ -8,7 +10,6 @@
 
 #include "spdkfac/kfac/inverse.h"
 #include "spdkfac/kfac/precondition.h"
-#include "spdkfac/kfac/unit_rows.h"
 #include "support/device.h"
 #include "support/tensors.h"
 
@@ -98,8 +99,8 @@ TEST(PairInverse, DampsMoreWhatIsNotPositiveDefinite) {
   EXPECT_TRUE(at::equal(to_host(inverse.failures), at::tensor({1, 0, 1, 0}, at::kInt)) ||
               at::equal(to_host(inverse.failures), at::tensor({1, 1, 1, 0}, at::kInt)));
   const at::Tensor value = to_host(inverse.value);
-  const at::Tensor extra = at::linalg_inv(value) - at::triu(to_host(factor)) -
-                           at::triu(to_host(factor), 1).mT();
+  const at::Tensor extra =
+      at::linalg_inv(value) - at::triu(to_host(factor)) - at::triu(to_host(factor), 1).mT();
   for (std::int64_t block = 0; block < 4; ++block) {
     EXPECT_GT(at::linalg_eigvalsh(value[block]).min().item<double>(), 0) << block;
     EXPECT_GE(extra[block].diagonal().min().item<double>(), -1e-9) << block;
@@ -133,7 +134,8 @@ TEST(UnitGradients, GoIntoOneColumnAndBack) {
   const at::Tensor bias = weight + 10;
   at::Tensor joined = at::empty({1, 8, 1}, options);
   kfac::join_gradient(weight, bias, joined, kfac::WeightLayout::kUnits);
-  EXPECT_TRUE(at::equal(joined.view({-1}), at::tensor({1., 11., 2., 12., 3., 13., 4., 14.}, options)));
+  EXPECT_TRUE(
+      at::equal(joined.view({-1}), at::tensor({1., 11., 2., 12., 3., 13., 4., 14.}, options)));
   at::Tensor weight_after = at::empty_like(weight);
   at::Tensor bias_after = at::empty_like(bias);
   kfac::split_gradient(joined, weight_after, bias_after, kfac::WeightLayout::kUnits);

@@ -402,8 +402,8 @@ def test_states_of_layers_that_share_a_weight_are_kept_apart() -> None:
 
 
 def test_the_share_of_covered_parameters_is_told() -> None:
-    model = nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5), nn.Linear(5, 4, bias=False), nn.Embedding(7, 2))
-    covered, everything = 3 * 5 + 5 + 5 * 4 + 7 * 2, 3 * 5 + 5 + 10 + 20 + 14
+    model = nn.Sequential(nn.Linear(3, 5), nn.PReLU(5), nn.Linear(5, 4, bias=False), nn.Embedding(7, 2))
+    covered, everything = 3 * 5 + 5 + 5 * 4 + 7 * 2, 3 * 5 + 5 + 5 + 20 + 14
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         optimizer = spdkfac.SPDKFACOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model)

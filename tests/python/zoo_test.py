@@ -17,19 +17,16 @@ torchvision = pytest.importorskip("torchvision")
 
 CLASSES = 10
 MODELS: dict[str, tuple[Callable[[], nn.Module], int, int, float, str]] = {
-    # What it is, examples, the side of images, the rate, and a part of the warning about other layers.
-    "resnet50": (lambda: torchvision.models.resnet50(num_classes=CLASSES), 4, 64, 3e-3,
-                 "BatchNorm2d: bn1"),
-    "densenet201": (lambda: torchvision.models.densenet201(num_classes=CLASSES), 4, 64, 3e-3,
-                    "BatchNorm2d: features.norm0"),
+    # What it is, examples, the side of images, the rate, and the layers that a warning lists, if any.
+    "resnet50": (lambda: torchvision.models.resnet50(num_classes=CLASSES), 4, 64, 3e-3, ""),
+    "densenet201": (lambda: torchvision.models.densenet201(num_classes=CLASSES), 4, 64, 3e-3, ""),
     # Its last blocks normalise eight values a channel here, and gradients are huge: at 1e-5 the loss
     # goes up and down, at 1e-7 it falls step by step, by half a unit in three (seeds 1 and 2).
-    "inception_v4": (lambda: timm.create_model("inception_v4", num_classes=CLASSES), 8, 96, 1e-7,
-                     "BatchNormAct2d: features.0.bn"),
+    "inception_v4": (lambda: timm.create_model("inception_v4", num_classes=CLASSES), 8, 96, 1e-7, ""),
     "vit_tiny": (lambda: timm.create_model("vit_tiny_patch16_224", num_classes=CLASSES, img_size=32),
-                 8, 32, 3e-3, "LayerNorm: blocks.0.norm1"),
+                 8, 32, 3e-3, "VisionTransformer: (the model itself)"),
     "mobilenetv3": (lambda: timm.create_model("mobilenetv3_small_100", num_classes=CLASSES), 8, 64,
-                    3e-3, "BatchNormAct2d: bn1"),
+                    3e-3, ""),
 }
 
 
@@ -105,7 +102,7 @@ def train_and_check(name: str, device: torch.device, **options: object) -> None:
             torch.optim.SGD(model.parameters(), lr=rate), model, preset="paper", damping=DAMPING,
             inverse_interval=3, precision="fp32", **options)
     texts = [str(each.message) for each in said if "spdkfac" in str(each.message)]
-    assert len(texts) == 1 and uncovered in texts[0]
+    assert len(texts) == (1 if uncovered else 0) and all(text.endswith(uncovered) for text in texts)
     seen = [Seen(layer) for layer in checked_layers(model)]
     losses = []
     for _ in range(4):

@@ -388,7 +388,9 @@ std::vector<KindCase> norm_cases() {
        [] { return nn::AnyModule(nn::LayerNorm(nn::LayerNormOptions({4}))); },
        {5, 2, 3, 4}},
       {"LayerNormOfTwoDimensions",
-       [] { return nn::AnyModule(nn::LayerNorm(nn::LayerNormOptions({3, 4}))); },
+       [] {
+         return nn::AnyModule(nn::LayerNorm(nn::LayerNormOptions({3, 4})));
+       },
        {5, 2, 3, 4}},
       {"GroupNorm", [] { return nn::AnyModule(nn::GroupNorm(2, 4)); }, {5, 4, 3, 2}},
       {"BatchNorm1d", [] { return nn::AnyModule(nn::BatchNorm1d(4)); }, {5, 4}},
@@ -470,32 +472,34 @@ at::Tensor trained_kinds(const Distribution& distribution, const std::vector<at:
   return at::cat(parts);
 }
 
-class KindsOnRanks : public testing::TestWithParam<std::string> {};
+// An algorithm and the number of ranks.
+class KindsOnRanks : public testing::TestWithParam<std::tuple<std::string, int>> {};
 
 TEST_P(KindsOnRanks, EqualOneRankOnTheJoinedBatch) {
   if (support::on_cuda()) GTEST_SKIP() << "ranks that are threads take tensors of the CPU";
   at::set_num_threads(1);
-  constexpr int kWorld = 3;
-  constexpr std::int64_t kRows = 4;
+  constexpr std::int64_t kExamples = 12;
+  const auto& [algorithm, world] = GetParam();
+  const std::int64_t rows = kExamples / world;
   torch::manual_seed(21);
   std::vector<at::Tensor> inputs;
   for (int step = 0; step < 4; ++step) {
-    inputs.push_back(torch::randn({kWorld * kRows, 2, 4}, at::kDouble));
+    inputs.push_back(torch::randn({kExamples, 2, 4}, at::kDouble));
   }
-  CostModel costs = support::affine_costs(kWorld, 2e-6, 1e-8, CubicInverse{1e-5, 0, 0, 1e-7});
+  CostModel costs = support::affine_costs(world, 2e-6, 1e-8, CubicInverse{1e-5, 0, 0, 1e-7});
   costs.compute = ComputeRates{FlopsPerSecond(1e9), FlopsPerSecond(1e9), FlopsPerSecond(1e9)};
-  std::vector<at::Tensor> after(kWorld);
-  run_ranks(kWorld, [&](const std::shared_ptr<Communicator>& communicator) {
+  std::vector<at::Tensor> after(static_cast<std::size_t>(world));
+  run_ranks(world, [&, algorithm = algorithm](const std::shared_ptr<Communicator>& communicator) {
     Distribution distribution;
     distribution.communicator = communicator;
-    distribution.plans = PlanForCosts{costs, preset(GetParam())};
+    distribution.plans = PlanForCosts{costs, preset(algorithm)};
     distribution.profile_steps = 0;
     const int rank = communicator->rank();
-    after[static_cast<std::size_t>(rank)] = trained_kinds(distribution, inputs, rank, kRows);
+    after[static_cast<std::size_t>(rank)] = trained_kinds(distribution, inputs, rank, rows);
   });
   Distribution alone;
-  alone.plans = MeasureHere{.options = preset(GetParam())};
-  const at::Tensor expected = trained_kinds(alone, inputs, 0, kWorld * kRows);
+  alone.plans = MeasureHere{.options = preset(algorithm)};
+  const at::Tensor expected = trained_kinds(alone, inputs, 0, kExamples);
   for (const at::Tensor& of_rank : after) {
     EXPECT_TRUE(at::equal(of_rank, after.front()));
     EXPECT_LT((of_rank - expected).abs().max().item<double>(), 1e-8);
@@ -503,12 +507,13 @@ TEST_P(KindsOnRanks, EqualOneRankOnTheJoinedBatch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, KindsOnRanks,
-                         testing::Values("d-kfac", "mpd-kfac", "spd-kfac", "owner-reduce",
-                                         "owner-precondition"),
+                         testing::Combine(testing::Values("d-kfac", "mpd-kfac", "spd-kfac",
+                                                          "owner-reduce", "owner-precondition"),
+                                          testing::Values(1, 2, 4)),
                          [](const auto& tested) {
-                           std::string name = tested.param;
+                           std::string name = std::get<0>(tested.param);
                            std::erase(name, '-');
-                           return name;
+                           return name + std::to_string(std::get<1>(tested.param));
                          });
 
 }  // namespace

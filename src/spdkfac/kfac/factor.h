@@ -32,7 +32,8 @@ struct LayerUse {
   std::int64_t positions = 1;
   std::optional<Lookup> lookup = std::nullopt;
   bool weight = true;  // otherwise the bias alone is trained, and ã is 1
-  // Its rows are gradients of parameters (unit_rows.h), which are added up for each example; ã is 1.
+  // Its rows are gradients of parameters (unit_rows.h), which are added up for each example; ã
+  // is 1.
   bool by_example = false;
   bool time_first = false;  // in doubt the examples are dimension 1 of the rows
 

@@ -30,7 +30,8 @@ at::Tensor weight_part(const at::Tensor& joined, const at::Tensor& parts) {
   return joined.narrow(2, 0, parts.numel() / (joined.size(0) * joined.size(1))).view(parts.sizes());
 }
 
-// The rows of a joined gradient that belong to a parameter of the units: `place` is 0 for the first.
+// The rows of a joined gradient that belong to a parameter of the units: `place` is 0 for the
+// first.
 at::Tensor unit_rows_of(const at::Tensor& joined, const at::Tensor& parameter, std::int64_t place) {
   return joined.view({parameter.numel(), -1}).select(1, place).view(parameter.sizes());
 }

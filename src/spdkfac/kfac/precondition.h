@@ -12,7 +12,8 @@ namespace spdkfac::kfac {
 // a matrix, weight and bias of a unit are rows of one column, one unit after the other.
 enum class WeightLayout { kOutIn, kInOut, kUnits };
 
-// A weight that is a matrix as a view [groups, out, in, kernel…], with `out` and `in` those of one group.
+// A weight that is a matrix as a view [groups, out, in, kernel…], with `out` and `in` those of one
+// group.
 at::Tensor by_outputs(const at::Tensor& weight, WeightLayout layout, std::int64_t groups);
 
 // Copies a layer's gradients into one matrix [groups, out, in·kernel | bias] and back. Weight or

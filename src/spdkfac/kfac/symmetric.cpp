@@ -109,6 +109,21 @@ bool is_diagonal(const at::Tensor& matrix) {
 
 at::Tensor elements_of(const at::Tensor& diagonal) { return diagonal.select(2, 0).select(1, 0); }
 
+// Matrices for which the grid of a kernel has room.
+constexpr std::int64_t kMostGroups = 65535;
+
+std::vector<Triangle> triangles_in_parts(const Triangle& all) {
+  if (groups_of(all.matrix) <= kMostGroups) return {all};
+  const std::int64_t elements = all.packed.numel() / all.matrix.size(0);
+  std::vector<Triangle> parts;
+  for (std::int64_t first = 0; first < all.matrix.size(0); first += kMostGroups) {
+    const std::int64_t groups = std::min(kMostGroups, all.matrix.size(0) - first);
+    parts.push_back({all.matrix.narrow(0, first, groups),
+                     all.packed.narrow(0, first * elements, groups * elements), all.scale});
+  }
+  return parts;
+}
+
 // Not multiplied by 1, every bit stays, also of a NaN.
 void pack_diagonal(const Triangle& one) {
   at::Tensor packed = one.packed;
@@ -176,7 +191,7 @@ void pack_upper(const std::vector<Triangle>& triangles) {
     if (is_diagonal(one.matrix)) {
       pack_diagonal(one);
     } else {
-      matrices.push_back(one);
+      for (Triangle& part : triangles_in_parts(one)) matrices.push_back(std::move(part));
     }
     SPDKFAC_CHECK(
         one.matrix.scalar_type() == first.scalar_type() && one.matrix.device() == first.device(),
@@ -197,7 +212,12 @@ void unpack_upper(const at::Tensor& packed, at::Tensor matrix) {
     elements_of(matrix).copy_(packed);
     return;
   }
-  if (matrix.is_cuda()) return unpack_upper_cuda(packed, matrix);
+  if (matrix.is_cuda()) {
+    for (const Triangle& part : triangles_in_parts({matrix, packed})) {
+      unpack_upper_cuda(part.packed, part.matrix);
+    }
+    return;
+  }
   AT_DISPATCH_FLOATING_TYPES(matrix.scalar_type(), "unpack_upper",
                              [&] { unpack(packed.const_data_ptr<scalar_t>(), matrix); });
 }

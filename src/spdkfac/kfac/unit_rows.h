@@ -14,7 +14,7 @@ namespace spdkfac::kfac {
 struct NormCall {
   at::Tensor input;
   std::function<at::Tensor(const at::Tensor& input)> normalized;  // x̂, of the input's shape
-  bool channels_first = false;   // the units are dimension 1, else the last dimensions
+  bool channels_first = false;       // the units are dimension 1, else the last dimensions
   std::int64_t unit_dimensions = 1;  // how many, if the last
 };
 

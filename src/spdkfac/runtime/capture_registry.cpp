@@ -128,6 +128,7 @@ void show(const Tap& tap, CaptureSink& sink, const LayerCall& call, const at::Te
   if (!on_gradient) return;
   // A norm's input is let go once its gradient has come: the graph may live on.
   const auto norm = std::make_shared<std::optional<kfac::NormCall>>(call.norm);
+  if (*norm && layer.frozen_weight) (*norm)->input.reset();  // x̂ is for the weight
   result.register_hook([on_gradient = std::move(on_gradient), parameter = layer.leading(), norm,
                         trained = std::pair(use.weight, layer.bias.defined()),
                         part = ParameterPart({}, call.outputs, output.dim() - 1), counted,

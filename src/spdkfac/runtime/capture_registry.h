@@ -52,7 +52,7 @@ struct LayerCall {
   std::optional<kfac::ConvCall> conv = std::nullopt;
   std::optional<std::int64_t> padding = std::nullopt;  // of a table; below 0: none
   std::optional<kfac::NormCall> norm = std::nullopt;
-  OutputRange outputs = {};                            // of the operator's output, the layer's
+  OutputRange outputs = {};  // of the operator's output, the layer's
 };
 
 // Shows the call to all who watch the weight; `match` says what it is for a layer, if anything.

@@ -68,8 +68,8 @@ void FactorBank::add(FactorId id, const LayerState::Call& whole, bool defer) {
   const FactorScope scope(recorder_, state, id, options_);
   if (passes_.decided()) return state.add(id.side, call, passes_);
   // This scale does not depend on the examples, so no input needs to be held.
-  const bool at_once = id.side == FactorSide::kA && options_.convention == Convention::kKfc &&
-                       !call.use.by_example;
+  const bool at_once =
+      id.side == FactorSide::kA && options_.convention == Convention::kKfc && !call.use.by_example;
   if (at_once) state.add_products(id.side, call, 1);
   if (at_once) call.tensor = at::Tensor();
   state.defer(id.side, call);

@@ -7,8 +7,7 @@ namespace spdkfac::runtime {
 
 const std::vector<KindFile>& kind_files() {
   static const std::vector<KindFile> files = {linear_kinds(), convolution_kinds(),
-                                              attention_kinds(), embedding_kinds(),
-                                              norm_kinds()};
+                                              attention_kinds(), embedding_kinds(), norm_kinds()};
   return files;
 }
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Norms: what is normalised times γ, plus β. Each unit, such as a channel, has a γ and a β of its
 // own; G is the 2×2 matrix of their gradients for each unit, and A is 1.
-#include <algorithm>
+#include <limits>
 #include <set>
 #include <string>
-#include <utility>
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/function.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/instancenorm.h>
@@ -43,7 +42,10 @@ std::vector<TrackedLayer> norm_layers(const nn::Module& module) {
   return layers;
 }
 
-// `weight`: the parameter, where the operator got something computed from it.
+bool is_wanted(Parameter weight) {
+  return c10::GradMode::is_enabled() && weight && weight->defined() && is_watched(*weight);
+}
+
 void observe_norm(const kfac::NormCall& call, const at::Tensor& weight, const at::Tensor& output) {
   const auto match = [&](const TrackedLayer& layer) -> std::optional<LayerCall> {
     if (layer.kind != LayerKind::kNorm || layer.weight.numel() != weight.numel()) {
@@ -58,14 +60,14 @@ at::Tensor layer_norm(const at::Tensor& input, c10::SymIntArrayRef shape, Parame
                       Parameter bias, double eps, bool cudnn) {
   const CaptureOff off;
   at::Tensor output = at::layer_norm_symint(input, shape, weight, bias, eps, cudnn);
-  if (!weight || !weight->defined()) return output;
+  if (!is_wanted(weight)) return output;
   const auto units = C10_AS_INTARRAYREF_SLOW(shape).vec();
-  observe_norm({.input = input,
-                .normalized = [units, eps](const at::Tensor& x) {
-                  return at::layer_norm(x, units, {}, {}, eps);
-                },
-                .unit_dimensions = static_cast<std::int64_t>(units.size())},
-               *weight, output);
+  observe_norm(
+      {.input = input,
+       .normalized = [units,
+                      eps](const at::Tensor& x) { return at::layer_norm(x, units, {}, {}, eps); },
+       .unit_dimensions = static_cast<std::int64_t>(units.size())},
+      *weight, output);
   return output;
 }
 
@@ -73,18 +75,18 @@ at::Tensor rms_norm(const at::Tensor& input, c10::SymIntArrayRef shape, Paramete
                     std::optional<double> eps) {
   const CaptureOff off;
   at::Tensor output = at::rms_norm_symint(input, shape, weight, eps);
-  if (!weight || !weight->defined()) return output;
+  if (!is_wanted(weight)) return output;
   const auto units = C10_AS_INTARRAYREF_SLOW(shape).vec();
   // The default is that of the input's type.
-  const double epsilon = eps.value_or(input.scalar_type() == at::kDouble
-                                          ? std::numeric_limits<double>::epsilon()
-                                          : std::numeric_limits<float>::epsilon());
-  observe_norm({.input = input,
-                .normalized = [units, epsilon](const at::Tensor& x) {
-                  return at::rms_norm(x, units, {}, epsilon);
-                },
-                .unit_dimensions = static_cast<std::int64_t>(units.size())},
-               *weight, output);
+  const double epsilon =
+      eps.value_or(input.scalar_type() == at::kDouble ? std::numeric_limits<double>::epsilon()
+                                                      : std::numeric_limits<float>::epsilon());
+  observe_norm(
+      {.input = input,
+       .normalized = [units,
+                      epsilon](const at::Tensor& x) { return at::rms_norm(x, units, {}, epsilon); },
+       .unit_dimensions = static_cast<std::int64_t>(units.size())},
+      *weight, output);
   return output;
 }
 
@@ -92,13 +94,13 @@ at::Tensor group_norm(const at::Tensor& input, std::int64_t groups, Parameter we
                       Parameter bias, double eps, bool cudnn) {
   const CaptureOff off;
   at::Tensor output = at::group_norm(input, groups, weight, bias, eps, cudnn);
-  if (!weight || !weight->defined()) return output;
-  observe_norm({.input = input,
-                .normalized = [groups, eps](const at::Tensor& x) {
-                  return at::group_norm(x, groups, {}, {}, eps);
-                },
-                .channels_first = true},
-               *weight, output);
+  if (!is_wanted(weight)) return output;
+  observe_norm(
+      {.input = input,
+       .normalized = [groups,
+                      eps](const at::Tensor& x) { return at::group_norm(x, groups, {}, {}, eps); },
+       .channels_first = true},
+      *weight, output);
   return output;
 }
 
@@ -120,12 +122,14 @@ at::Tensor batch_norm(const at::Tensor& input, Parameter weight, Parameter bias,
   const CaptureOff off;
   at::Tensor output = at::batch_norm(input, weight, bias, running_mean, running_var, training,
                                      momentum, eps, cudnn);
-  if (!weight || !weight->defined()) return output;
+  if (!is_wanted(weight)) return output;
   const KeptStatistics kept(running_mean, running_var, training);
   observe_norm({.input = input,
-                .normalized = [kept, training, eps](const at::Tensor& x) {
-                  return at::batch_norm(x, {}, {}, kept.mean, kept.var, training, 0, eps, false);
-                },
+                .normalized =
+                    [kept, training, eps](const at::Tensor& x) {
+                      return at::batch_norm(x, {}, {}, kept.mean, kept.var, training, 0, eps,
+                                            false);
+                    },
                 .channels_first = true},
                *weight, output);
   return output;
@@ -137,12 +141,14 @@ at::Tensor instance_norm(const at::Tensor& input, Parameter weight, Parameter bi
   const CaptureOff off;
   at::Tensor output = at::instance_norm(input, weight, bias, running_mean, running_var, of_input,
                                         momentum, eps, cudnn);
-  if (!weight || !weight->defined()) return output;
+  if (!is_wanted(weight)) return output;
   const KeptStatistics kept(running_mean, running_var, of_input);
   observe_norm({.input = input,
-                .normalized = [kept, of_input, eps](const at::Tensor& x) {
-                  return at::instance_norm(x, {}, {}, kept.mean, kept.var, of_input, 0, eps, false);
-                },
+                .normalized =
+                    [kept, of_input, eps](const at::Tensor& x) {
+                      return at::instance_norm(x, {}, {}, kept.mean, kept.var, of_input, 0, eps,
+                                               false);
+                    },
                 .channels_first = true},
                *weight, output);
   return output;
@@ -153,29 +159,37 @@ at::Tensor instance_norm(const at::Tensor& input, Parameter weight, Parameter bi
 // The parameter that a tensor is: in another type or shape, or with a number added to it.
 std::optional<at::Tensor> parameter_of(const at::Tensor& tensor) {
   static const std::set<std::string, std::less<>> kept = {
-      "AddBackward0", "ReshapeAliasBackward0", "ToCopyBackward0", "UnsafeViewBackward0",
-      "UnsqueezeBackward0", "ViewBackward0"};
-  if (is_watched(tensor)) return tensor.is_view() ? at::Tensor(tensor._base()) : tensor;
+      "AddBackward0",        "ReshapeAliasBackward0", "ToCopyBackward0",
+      "UnsafeViewBackward0", "UnsqueezeBackward0",    "ViewBackward0"};
+  if (is_watched(tensor)) return tensor;
   for (const torch::autograd::Node* node = tensor.grad_fn().get(); node != nullptr;
        node = node->next_edge(0).function.get()) {
     if (const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(node)) {
       return is_watched(leaf->variable) ? std::optional(leaf->variable) : std::nullopt;
     }
-    const bool alone = node->num_outputs() == 1 || !node->next_edge(1).is_valid();
+    const bool alone = node->num_outputs() == 1 || !node->next_edge(1).is_valid();  // a number
     if (!kept.contains(node->name()) || !alone) return std::nullopt;
   }
   return std::nullopt;
 }
 
+// Of a tensor that a compiler traces with.
+bool is_symbolic(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+}
+
 // The units that a factor of a product has: its last dimension, or one that only dimensions of one
 // element follow.
 struct FactorUnits {
-  std::int64_t count = 0;  // 0: it has no units
+  std::int64_t count = 0;   // 0: it has no units
   std::int64_t behind = 0;  // dimensions that follow
 };
 
 FactorUnits units_of(const at::Tensor& factor, const at::Tensor& other) {
-  if (factor.dim() == 0 || factor.dim() > other.dim()) return {};
+  if (factor.dim() == 0 || factor.dim() > other.dim() || is_symbolic(factor) ||
+      is_symbolic(other)) {
+    return {};
+  }
   FactorUnits units{factor.numel(), 0};
   while (units.behind + 1 < factor.dim() && factor.size(-1 - units.behind) == 1) ++units.behind;
   const std::int64_t axis = -1 - units.behind;
