@@ -97,8 +97,10 @@ docs:  ## build the documentation as a site that needs no network: build/docs/in
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict --quiet
 	@echo "build/docs/index.html"
 
-wheels: setup  ## build a wheel for the torch of requirements.txt: dist/spdkfac-….whl
-	@.venv/bin/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+# Downloads each torch; not a part of the tests.
+wheels:  ## build dist/spdkfac-….whl for all supported versions of torch (WHEEL_TORCH="2.11 2.15" WHEEL_CUDA=off)
+	@python3 tools/wheels.py --cuda $(or $(WHEEL_CUDA),auto) $(if $(WHEEL_PYTHON),--python $(WHEEL_PYTHON)) \
+	  $(if $(WHEEL_TORCH),--torch $(WHEEL_TORCH))
 
 format: setup  ## format the C++ sources
 	@tools/format.sh

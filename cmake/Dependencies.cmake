@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-# Finds what we build on, all from the system. Nothing is downloaded.
+# Finds what we build on: in third_party, on the system, or in packages of the Python index below
+# CMAKE_PREFIX_PATH, where pip puts them for its builds (pyproject.toml). Nothing is downloaded.
 
-# spdkfac_require(<package> TARGET <target> HEADER <header> DEBIAN <package> [LIBRARY <name>])
+# spdkfac_require(<package> TARGET <target> HEADER <header> DEBIAN <package> [LIBRARY <name>] [PACKAGED <folder>])
 # Takes the package's own CMake files. Where they are missing, makes the target from the header and,
-# if LIBRARY is given, that library; some systems ship the headers only.
+# if LIBRARY is given, that library; some systems ship the headers only. PACKAGED is the folder that a
+# package of the Python index keeps the header in.
 function(spdkfac_require package)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TARGET;HEADER;DEBIAN;LIBRARY" "")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TARGET;HEADER;DEBIAN;LIBRARY;PACKAGED" "")
   find_package(${package} CONFIG QUIET GLOBAL)
   if(TARGET ${arg_TARGET})
     return()
   endif()
   string(MAKE_C_IDENTIFIER ${arg_TARGET} id)
-  find_path(${id}_HEADER_DIR ${arg_HEADER})
+  find_path(${id}_HEADER_DIR ${arg_HEADER} PATH_SUFFIXES ${arg_PACKAGED})
   mark_as_advanced(${id}_HEADER_DIR)
   set(found ${${id}_HEADER_DIR})
   if(found AND arg_LIBRARY)
@@ -35,19 +37,17 @@ endfunction()
 
 find_package(Threads REQUIRED)
 spdkfac_require(nlohmann_json TARGET nlohmann_json::nlohmann_json HEADER nlohmann/json.hpp
-  DEBIAN nlohmann-json3-dev)
-spdkfac_require(fmt TARGET fmt::fmt HEADER fmt/format.h DEBIAN libfmt-dev)
+  DEBIAN nlohmann-json3-dev PACKAGED nlohmann_json/include)
+# Without its library, which other machines may not have.
+spdkfac_require(fmt TARGET fmt::fmt-header-only HEADER fmt/format.h DEBIAN libfmt-dev
+  PACKAGED cmeel.prefix/include)
 if(fmt_FROM_HEADERS)
-  target_compile_definitions(fmt::fmt INTERFACE FMT_HEADER_ONLY)
-endif()
-spdkfac_require(spdlog TARGET spdlog::spdlog HEADER spdlog/spdlog.h DEBIAN libspdlog-dev)
-if(spdlog_FROM_HEADERS)
-  # One fmt in the program: never the copy that spdlog may carry.
-  target_compile_definitions(spdlog::spdlog INTERFACE SPDLOG_FMT_EXTERNAL)
-  target_link_libraries(spdlog::spdlog INTERFACE fmt::fmt Threads::Threads)
+  target_compile_definitions(fmt::fmt-header-only INTERFACE FMT_HEADER_ONLY)
 endif()
 if(SPDKFAC_PROGRAMS)
-  spdkfac_require(CLI11 TARGET CLI11::CLI11 HEADER CLI/CLI.hpp DEBIAN libcli11-dev)
+  # No package of the Python index has it.
+  add_library(spdkfac_cli11 INTERFACE)
+  target_include_directories(spdkfac_cli11 SYSTEM INTERFACE ${PROJECT_SOURCE_DIR}/third_party/CLI11)
 endif()
 
 if(SPDKFAC_TESTS)

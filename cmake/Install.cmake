@@ -19,7 +19,7 @@ endfunction()
 
 if(SPDKFAC_PROGRAMS)
   install(TARGETS spdkfac RUNTIME DESTINATION bin)
-  if(SPDKFAC_WITH_TORCH)
+  if(SPDKFAC_WITH_TORCH AND SPDKFAC_TRAINING_PROGRAM)
     spdkfac_installed_rpath(spdkfac-torch)
     install(TARGETS spdkfac-torch RUNTIME DESTINATION bin)
   endif()

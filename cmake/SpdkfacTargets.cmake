@@ -50,16 +50,10 @@ function(spdkfac_library name)
 endfunction()
 
 # spdkfac_cuda_sources(<name> <source>…)
-# Adds sources for CUDA to the library spdkfac_<name>.
+# Adds sources on torch's CUDA to the library spdkfac_<name>, with our kernels (Kernels.cmake).
 function(spdkfac_cuda_sources name)
   target_sources(spdkfac_${name} PRIVATE ${ARGN})
-  # Each kernel file has constants of its own under the same names; newer CMake would join them, too.
-  set(kernels ${ARGN})
-  list(FILTER kernels INCLUDE REGEX "\\.cu$")
-  set_source_files_properties(${kernels} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-  # CMake 3.25 drops the standard for nvcc 13, so it is spelt out.
-  target_compile_options(spdkfac_${name} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
-  target_link_libraries(spdkfac_${name} PUBLIC CUDA::cudart CUDA::cublas)
+  target_link_libraries(spdkfac_${name} PRIVATE spdkfac_kernels CUDA::cudart CUDA::cublas)
 endfunction()
 
 # spdkfac_test(<name> SOURCES … DEPS … LABELS <label> [TORCH] [GPU] [MPI_RANKS <count>…])

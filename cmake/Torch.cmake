@@ -3,7 +3,7 @@
 # that everything on LibTorch links. Callers never ask: optional parts are chosen by the linker.
 
 # LibTorch's interface for C++ changes with its minor version.
-set(SPDKFAC_TESTED_TORCH 2.11)
+set(SPDKFAC_TESTED_TORCH 2.11 2.13 2.14 2.15)
 
 set(SPDKFAC_WITH_TORCH FALSE)
 set(SPDKFAC_WITH_CUDA FALSE)
@@ -22,8 +22,9 @@ if(NOT SPDKFAC_WITH_TORCH)
 endif()
 string(REGEX MATCH "^[0-9]+\\.[0-9]+" found_torch "${LibTorch_VERSION}")
 if(NOT found_torch IN_LIST SPDKFAC_TESTED_TORCH AND NOT SPDKFAC_ANY_TORCH)
+  list(JOIN SPDKFAC_TESTED_TORCH ", " tested)
   message(FATAL_ERROR "LibTorch in ${LibTorch_ROOT} has version ${LibTorch_VERSION}, and spdkfac was tested "
-    "with ${SPDKFAC_TESTED_TORCH}; install that, pass -DSPDKFAC_TORCH_ROOT=<its folder>, "
+    "with ${tested}; install one of these, pass -DSPDKFAC_TORCH_ROOT=<its folder>, "
     "or try this one anyway with -DSPDKFAC_ANY_TORCH=ON")
 endif()
 
@@ -72,7 +73,7 @@ if(NOT SPDKFAC_SANITIZE STREQUAL "thread")
 endif()
 if(SPDKFAC_WITH_CUDA)
   set(SPDKFAC_LIBTORCH LibTorch::cuda)
-  target_link_libraries(spdkfac_torch INTERFACE LibTorch::cuda CUDA::cudart)
+  target_link_libraries(spdkfac_torch INTERFACE LibTorch::cuda $<LINK_ONLY:CUDA::cudart>)
   message(STATUS "LibTorch: ${LibTorch_VERSION} in ${LibTorch_ROOT}, CUDA ${CUDAToolkit_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}")
 else()
   set(SPDKFAC_LIBTORCH LibTorch::cpu)

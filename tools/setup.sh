@@ -30,8 +30,6 @@ needed=(
   "ninja-build ninja"
   "python3 python3"
   "nlohmann-json3-dev nlohmann/json.hpp"
-  "libcli11-dev CLI/CLI.hpp"
-  "libspdlog-dev spdlog/spdlog.h"
   "libfmt-dev fmt/format.h"
   "libgtest-dev gtest/gtest.h"
   "libgmock-dev gmock/gmock.h"

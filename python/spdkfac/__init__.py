@@ -2,33 +2,17 @@
 """K-FAC for PyTorch, alone or on many processes: one more line in a training loop.
 
     optimizer = spdkfac.SPDKFACOptimizer(torch.optim.SGD(model.parameters(), lr=0.003), model)
+
+Plans, forecasts and reports need no torch.
 """
 
 from __future__ import annotations
 
-import torch
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from ._build import TORCH_VERSION, VERSION
-
-__version__ = VERSION
-
-# Before the compiled part, which could fail in ways that say nothing.
-if torch.__version__.split("+")[0] != TORCH_VERSION:
-    raise ImportError(
-        f"spdkfac {VERSION} was built for torch {TORCH_VERSION}, this is torch {torch.__version__}; "
-        f"build it again (pip install --force-reinstall --no-deps .), or install torch {TORCH_VERSION}"
-    )
-try:
-    from ._core import CommError, ConfigError, Error, NumericalError
-except ImportError as error:
-    raise ImportError(
-        f"spdkfac: the compiled part cannot be loaded ({error}); build it again in this environment "
-        "(pip install --force-reinstall --no-deps .)"
-    ) from error
-
-from .describing import describe
-from .layers import CoveredLayers, covered_layers
-from .optimizer import SPDKFACOptimizer
+from ._build import VERSION
+from .errors import CommError, ConfigError, Error, NumericalError
 from .planning import (
     Cluster,
     Comparison,
@@ -43,6 +27,30 @@ from .planning import (
     simulate,
 )
 from .report import Report, report
+
+if TYPE_CHECKING:
+    from .describing import describe
+    from .layers import CoveredLayers, covered_layers
+    from .optimizer import SPDKFACOptimizer
+else:
+    _ON_TORCH = {
+        "CoveredLayers": "layers",
+        "SPDKFACOptimizer": "optimizer",
+        "covered_layers": "layers",
+        "describe": "describing",
+    }
+
+    def __getattr__(name: str) -> Any:
+        """What needs torch is imported when it is first used."""
+        if name not in _ON_TORCH:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        importlib.import_module("._core", __name__)  # first, since its errors say what is missing
+        value = getattr(importlib.import_module(f".{_ON_TORCH[name]}", __name__), name)
+        globals()[name] = value
+        return value
+
+
+__version__ = VERSION
 
 __all__ = [
     "Cluster",
@@ -68,3 +76,7 @@ __all__ = [
     "report",
     "simulate",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ._core import ConfigError
+from .errors import ConfigError
 
 FOLDER = Path(__file__).parent / "data"
 

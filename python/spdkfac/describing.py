@@ -40,9 +40,9 @@ def describe(model: nn.Module, input: torch.Tensor | Sequence[int], *, name: str
         eager.want(True)  # compiled blocks, too
         module.train()
         with torch.random.fork_rng(devices=[]):
-            core = _core.describe(name or type(module).__name__, layers.tracked,
-                                  list(module.parameters()), lambda: module(examples),
-                                  batch or examples.shape[0], list(examples.shape[1:]), options)
+            table = _core.describe(name or type(module).__name__, layers.tracked,
+                                   list(module.parameters()), lambda: module(examples),
+                                   batch or examples.shape[0], list(examples.shape[1:]), options)
     finally:
         eager.want(False)
         for each, training in modes.items():
@@ -50,4 +50,4 @@ def describe(model: nn.Module, input: torch.Tensor | Sequence[int], *, name: str
         with torch.no_grad():
             for buffer, value in zip(module.buffers(), buffers, strict=True):
                 buffer.copy_(value)
-    return Model(core)
+    return Model.from_json(table, "describe")

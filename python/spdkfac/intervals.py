@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from . import _core
-from ._core import ConfigError
+from . import _plan
+from .errors import ConfigError
 
 Interval = Literal["fixed", "auto", "adaptive"]
 OVER_STEPS = 1000  # that growing intervals are averaged over, unless said
@@ -22,7 +22,7 @@ def intervals_of(factors: int | None, inverses: int | None, interval: Interval,
         raise ConfigError(f"simulate: interval={interval}; pass one of fixed, auto, adaptive")
     if over_steps < 1:
         raise ConfigError(f"simulate: over_steps={over_steps}; pass at least 1")
-    growing = _core.kfac_preset("mlp")
+    most_factors, most_inverses = _plan.most_of_growing_intervals()
     if inverses is None:
-        inverses = growing.inverse_interval if factors is None else factors
-    return growing.factor_interval if factors is None else factors, inverses, over_steps
+        inverses = most_inverses if factors is None else factors
+    return most_factors if factors is None else factors, inverses, over_steps

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import torch
 
-from ._core import ConfigError
+from .errors import ConfigError
 from .layers import CoveredLayer, CoveredLayers
 
 

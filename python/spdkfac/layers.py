@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import nn
 
-from ._core import ConfigError
+from .errors import ConfigError
 from .kinds import HeldLayer, Range, layers_in
 from .wrapping import plain_name, unwrapped
 

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import _core
 from . import state as kfac_state
-from ._core import ConfigError
+from .errors import ConfigError
 from .compiled import EagerCode
 from .large_batch import BoundedWeights, CoupledMomentum, rescaled_layers
 from .layers import CoveredLayers, covered_layers, reject_hidden
@@ -374,13 +374,13 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
     def plan(self) -> Plan | None:
         """The plan that is followed; none before the first step. One process sends no messages."""
         plan = self._kfac.plan
-        return None if plan is None else Plan(plan)
+        return None if plan is None else Plan.from_json(plan, "plan")
 
     @property
     def model_table(self) -> Model | None:
         """The layer table of the plan, with measured times once there are some; none alone."""
         planned = self._communicator is not None and self._kfac.plan is not None
-        return Model(self._kfac.model) if planned else None
+        return Model.from_json(self._kfac.model, "model") if planned else None
 
     @property
     def sent_bytes(self) -> float:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from . import _core
-from ._core import ConfigError
+from . import _core, _plan
+from .errors import ConfigError
 from .planning import Cluster, Plan, as_cluster
 
 
 def plan_options(algorithm: str, variant: Mapping[str, str | int] | None, plan: Plan | None,
-                  cluster: object) -> _core.PlanOptions:
-    choice = _core.PlanOptions(algorithm, json.dumps(dict(variant or {})))
+                  cluster: object) -> _plan.PlanOptions:
+    choice = _plan.PlanOptions(algorithm, json.dumps(dict(variant or {})))
     if plan is not None:
         if cluster is not None or variant:
             raise ConfigError("kfac: a plan determines cluster and variant; pass plan= without them")
@@ -25,12 +25,12 @@ def plan_options(algorithm: str, variant: Mapping[str, str | int] | None, plan: 
     return choice
 
 
-def plan_source(group: dist.ProcessGroup | None, choice: _core.PlanOptions, plan: Plan | None,
+def plan_source(group: dist.ProcessGroup | None, choice: _plan.PlanOptions, plan: Plan | None,
                  cluster: Cluster | str | Path | None) -> _core.PlanSource:
     """Where plans come from; without a plan or a cluster the processes measure their own costs."""
     if plan is not None:
-        return _core.PlanSource.of_plan(plan.core)
+        return _core.PlanSource.of_plan(plan.core.to_json())
     if cluster is None or cluster == "measure":
         transport = "" if group is None else f"c10d-{dist.get_backend(group)}"
-        return _core.PlanSource.measure(choice, transport)
-    return _core.PlanSource.of_costs(as_cluster(cluster).core, choice)
+        return _core.PlanSource.measure(choice.algorithm, choice.to_json(), transport)
+    return _core.PlanSource.of_costs(as_cluster(cluster).core.to_json(), choice.algorithm, choice.to_json())

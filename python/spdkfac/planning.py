@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from . import _core, _data, _html
-from ._core import ConfigError
+from . import _data, _html, _plan
+from .errors import ConfigError
 from .intervals import OVER_STEPS, Interval, intervals_of
 
 ValueT = TypeVar("ValueT", bound="_Value")
@@ -59,8 +59,8 @@ class _Value:
 class Model(_Value):
     """The layer table of a model (`spdkfac.model/1`)."""
 
-    core: _core.Model
-    _core_type = _core.Model
+    core: _plan.Model
+    _core_type = _plan.Model
 
     @property
     def name(self) -> str:
@@ -76,7 +76,7 @@ class Model(_Value):
         return self.core.parameters
 
     @property
-    def layers(self) -> list[_core.Layer]:
+    def layers(self) -> list[_plan.Layer]:
         return self.core.layers
 
     def with_batch(self, batch: int) -> Model:
@@ -100,8 +100,8 @@ class Model(_Value):
 class Cluster(_Value):
     """What a cluster costs (`spdkfac.cluster/1`)."""
 
-    core: _core.Cluster
-    _core_type = _core.Cluster
+    core: _plan.Cluster
+    _core_type = _plan.Cluster
     _ELEMENTS: ClassVar[Sequence[int]] = (1 << 10, 1 << 16, 1 << 20, 1 << 24)
 
     @property
@@ -130,8 +130,8 @@ class Cluster(_Value):
 class Plan(_Value):
     """Who inverts which factor, and which tensors share a message (`spdkfac.plan/1`)."""
 
-    core: _core.Plan
-    _core_type = _core.Plan
+    core: _plan.Plan
+    _core_type = _plan.Plan
 
     @property
     def algorithm(self) -> str:
@@ -181,8 +181,8 @@ class Plan(_Value):
 class Prediction(_Value):
     """How long an iteration takes, and on what, by simulation (`spdkfac.prediction/2`)."""
 
-    core: _core.Prediction
-    _core_type = _core.Prediction
+    core: _plan.Prediction
+    _core_type = _plan.Prediction
 
     @property
     def algorithm(self) -> str:
@@ -234,7 +234,7 @@ class Prediction(_Value):
                 f"{self.core.cluster}: {1e3 * self.iteration:.1f} ms)")
 
     def _repr_html_(self) -> str:
-        titles = _core.category_titles()
+        titles = _plan.category_titles()
         rows = [(titles[part], 1e3 * seconds, _html.bar(seconds / self.iteration))
                 for part, seconds in self.breakdown.items()]
         caption = (f"{self.algorithm} of {self.core.model} on {self.world} ranks of "
@@ -257,7 +257,7 @@ class Comparison(Sequence[Prediction]):
         return [prediction.to_json() for prediction in self._predictions]
 
     def to_csv(self) -> str:
-        return _core.comparison_csv([one.core for one in self._predictions])
+        return _plan.comparison_csv([one.core for one in self._predictions])
 
     def at(self, factor_interval: int, inverse_interval: int) -> Comparison:
         """Those at these intervals."""
@@ -276,7 +276,7 @@ class Comparison(Sequence[Prediction]):
         return self._predictions[index]
 
     def __str__(self) -> str:
-        return _core.comparison_text([one.core for one in self._predictions])
+        return _plan.comparison_text([one.core for one in self._predictions])
 
     def _repr_html_(self) -> str:
         slowest = max((one.iteration for one in self._predictions), default=0.0)
@@ -291,7 +291,7 @@ class Comparison(Sequence[Prediction]):
 
 def algorithms(all_methods: bool = False) -> dict[str, str]:
     """The named algorithms and what they are; with `all_methods` also those that are for forecasts only."""
-    return {name: summary for name, _, summary in _core.algorithms(all_methods)}
+    return {name: summary for name, _, summary in _plan.algorithms(all_methods)}
 
 
 def model(name_or_path: str | Path) -> Model:
@@ -336,7 +336,7 @@ def plan(model: Model | str | Path, cluster: Cluster | str | Path, *, world: int
     """
     one = _simulate_one(as_model(model), as_cluster(cluster), world, algorithm, batch,
                         intervals_of(factor_interval, inverse_interval, interval, over_steps), variant,
-                        _core.SimulationOptions({}, 0.0, 0))
+                        _plan.SimulationOptions({}, 0.0, 0))
     assert one.plan is not None
     return one.plan
 
@@ -363,7 +363,7 @@ def simulate(model: Model | str | Path, cluster: Cluster | str | Path, *, world:
         seed: Of the jitter.
         **variant: Fields of the algorithm to change, such as `fusion="optimal"` (docs/cli.md).
     """
-    simulation = _core.SimulationOptions(dict(slow or {}), jitter, seed)
+    simulation = _plan.SimulationOptions(dict(slow or {}), jitter, seed)
     table, costs = as_model(model), as_cluster(cluster)
     if not isinstance(algorithm, Plan):
         return _simulate_one(table, costs, world, algorithm, batch,
@@ -373,7 +373,7 @@ def simulate(model: Model | str | Path, cluster: Cluster | str | Path, *, world:
         table = table.with_batch(batch)
     if variant or world is not None:
         raise ConfigError("simulate: a plan determines world and variants; pass it without them")
-    return Prediction(_core.predict_plan(table.core, costs.core, algorithm.core, simulation))
+    return Prediction(_plan.predict_plan(table.core, costs.core, algorithm.core, simulation))
 
 
 def compare(model: Model | str | Path, cluster: Cluster | str | Path, *, world: int | None = None,
@@ -398,11 +398,11 @@ def compare(model: Model | str | Path, cluster: Cluster | str | Path, *, world: 
         over_steps: The first steps that growing intervals are averaged over.
         all_methods: Also KAISA, DP-KFAC, Shampoo, SOAP and Muon, which are for forecasts only.
     """
-    names = _core.compared_algorithms(all_methods) if algorithms is None else list(algorithms)
+    names = _plan.compared_algorithms(all_methods) if algorithms is None else list(algorithms)
     given = interval != "fixed" or factor_interval is not None or inverse_interval is not None
     intervals: list[tuple[int | None, int | None]] = [(factor_interval, inverse_interval)]
     if not given:
-        intervals = [*_core.compared_intervals()]
+        intervals = [*_plan.compared_intervals()]
     return Comparison(
         simulate(model, cluster, world=world, algorithm=name, batch=batch, factor_interval=factors,
                  inverse_interval=inverses, interval=interval, over_steps=over_steps)
@@ -412,9 +412,9 @@ def compare(model: Model | str | Path, cluster: Cluster | str | Path, *, world: 
 def _simulate_one(table: Model, costs: Cluster, world: int | None, algorithm: str,
                   batch: int | None, intervals: tuple[int, int, int],
                   variant: Mapping[str, str | int],
-                  simulation: _core.SimulationOptions) -> Prediction:
-    options = _core.PlanOptions(algorithm, json.dumps(dict(variant)))
+                  simulation: _plan.SimulationOptions) -> Prediction:
+    options = _plan.PlanOptions(algorithm, json.dumps(dict(variant)))
     if batch is not None:
         table = table.with_batch(batch)
-    return Prediction(_core.predict(table.core, costs.core, world or costs.world, options,
+    return Prediction(_plan.predict(table.core, costs.core, world or costs.world, options,
                                     *intervals, simulation))

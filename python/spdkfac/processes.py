@@ -9,7 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ._core import CommError, Communicator, c10d_communicator
+from ._core import Communicator, c10d_communicator
+from .errors import CommError
 
 
 def own_group(group: dist.ProcessGroup | None, timeout: float) -> dist.ProcessGroup | None:

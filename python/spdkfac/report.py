@@ -9,8 +9,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from . import _core
-from ._core import ConfigError
+from . import _plan
+from .errors import ConfigError
 from .planning import Comparison, Prediction
 
 Result = Prediction | Comparison | Mapping[str, Any] | str | Path
@@ -44,7 +44,7 @@ def report(*results: Result, title: str = "SPD-KFAC report") -> Report:
 
     A result is a Prediction, a Comparison, a record or the path of one.
     """
-    predictions: list[_core.Prediction] = []
+    predictions: list[_plan.Prediction] = []
     records: list[dict[str, Any]] = []
     for result in results:
         if isinstance(result, Prediction):
@@ -55,10 +55,10 @@ def report(*results: Result, title: str = "SPD-KFAC report") -> Report:
             records.append(dict(result))
         else:
             records.append(_read(Path(result)))
-    together: dict[tuple[int, int], list[_core.Prediction]] = {}
+    together: dict[tuple[int, int], list[_plan.Prediction]] = {}
     for one in predictions:
         together.setdefault((one.factor_interval, one.inverse_interval), []).append(one)
-    records += [json.loads(_core.record_of(group)) for group in together.values()]
+    records += [json.loads(_plan.record_of(group)) for group in together.values()]
     if not records:
         raise ConfigError("report: nothing to draw; pass predictions or records")
     return Report(_draw(records, title), records)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from . import _core
-from ._core import ConfigError
+from .errors import ConfigError
 from .layers import CoveredLayers
 from .together import parts_of
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 
-from ._core import ConfigError
+from .errors import ConfigError
 
 OtherName = Literal["adamw", "sgd"]
 RATE = 1e-3  # of AdamW by name, as torch's own default

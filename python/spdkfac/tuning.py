@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from . import _core
-from ._core import ConfigError
+from .errors import ConfigError
 
 
 class ChangeableOptions:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ._core import ConfigError
+from .errors import ConfigError
 
 
 def normalizes(optimizer: torch.optim.Optimizer) -> bool:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ._core import ConfigError
+from .errors import ConfigError
 
 Gradients = Literal["auto", "averaged", "own"]
 

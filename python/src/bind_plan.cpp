@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
 #include <pybind11/stl.h>
 
 #include "bindings.h"
@@ -11,9 +13,9 @@
 #include "spdkfac/plan/plan_file.h"
 #include "spdkfac/plan/plan_options.h"
 #include "spdkfac/plan/plan_options_file.h"
+#include "spdkfac/plan/refresh_intervals.h"
 #include "spdkfac/report/layer_table.h"
 #include "spdkfac/report/plan_text.h"
-#include "spdkfac/runtime/distribution.h"
 #include "spdkfac/sim/auto_planner.h"
 
 namespace spdkfac::python {
@@ -156,6 +158,8 @@ void bind_plan(py::module_& module) {
   bind_clusters(module);
   bind_plans(module);
   module.def("algorithms", &algorithms, py::arg("all_methods") = false);
+  module.def("most_of_growing_intervals",
+             [] { return std::pair(kMostOfGrowing.factors, kMostOfGrowing.inverses); });
 }
 
 }  // namespace spdkfac::python

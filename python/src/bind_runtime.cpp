@@ -12,9 +12,12 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "bindings.h"
+#include "plan_source.h"
 #include "spdkfac/base/error.h"
 #include "spdkfac/base/log.h"
 #include "spdkfac/comm/communicator.h"
+#include "spdkfac/plan/model_file.h"
+#include "spdkfac/plan/plan_file.h"
 #include "spdkfac/runtime/counters_json.h"
 #include "spdkfac/runtime/describe.h"
 #include "spdkfac/runtime/distribution.h"
@@ -201,25 +204,6 @@ void bind_options(py::module_& module) {
   module.def("kfac_preset", &kfac_preset, py::arg("name"));
 }
 
-// Opaque to Python: where the plans of a Preconditioner come from.
-struct PlanSourceHandle {
-  PlanSource source;
-};
-
-void bind_plan_source(py::module_& module) {
-  py::class_<PlanSourceHandle>(module, "PlanSource")
-      .def_static(
-          "measure",
-          [](const PlanOptions& options, const std::string& transport) {
-            return PlanSourceHandle{MeasureHere{.options = options, .transport = transport}};
-          })
-      .def_static("of_costs",
-                  [](const CostModel& costs, const PlanOptions& options) {
-                    return PlanSourceHandle{PlanForCosts{costs, options}};
-                  })
-      .def_static("of_plan", [](const Plan& plan) { return PlanSourceHandle{FollowPlan{plan}}; });
-}
-
 py::dict as_dict(const KfacCounters& counters) {
   py::dict result;
   for (const auto& [name, field] : runtime::counter_fields()) result[name] = counters.*field;
@@ -353,8 +337,13 @@ void bind_preconditioner(py::module_& module) {
       .def_property_readonly("wants_calls", &Preconditioner::wants_calls)
       .def_property_readonly("counters", &counters)
       .def_property_readonly("memory", &memory)
-      .def_property_readonly("plan", [](const Preconditioner& kfac) { return kfac.plan(); })
-      .def_property_readonly("model", &Preconditioner::model, py::return_value_policy::copy)
+      .def_property_readonly("plan",
+                             [](const Preconditioner& kfac) {
+                               const auto& plan = kfac.plan();
+                               return plan ? std::optional(to_json(*plan).dump()) : std::nullopt;
+                             })
+      .def_property_readonly(
+          "model", [](const Preconditioner& kfac) { return to_json(kfac.model()).dump(); })
       .def("trace",
            [](Preconditioner& kfac) {
              std::ostringstream text;
@@ -371,7 +360,6 @@ void bind_preconditioner(py::module_& module) {
 
 void bind_runtime(py::module_& module) {
   bind_options(module);
-  bind_plan_source(module);
   bind_preconditioner(module);
   module.def("counter_names", [] {
     std::vector<std::string> names;
@@ -382,9 +370,10 @@ void bind_runtime(py::module_& module) {
                             const std::vector<at::Tensor>& parameters, const py::function& forward,
                             std::int64_t batch, const std::vector<std::int64_t>& input,
                             const KfacOptions& options) {
-    return describe(
+    const ModelSpec model = describe(
         name, layers_of(layers), parameters, [&] { forward(); }, batch, input,
         options.factor_limit());
+    return to_json(model).dump();
   });
 }
 

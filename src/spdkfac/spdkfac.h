@@ -32,6 +32,7 @@
 #include "spdkfac/sim/predict.h"
 #include "spdkfac/sim/simulator.h"
 
-// Errors and the version.
+// Errors, the log and the version.
 #include "spdkfac/base/error.h"
+#include "spdkfac/base/log.h"
 #include "spdkfac/version.h"

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/base/log.h"
 
+#include <regex>
 #include <sstream>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
-#include <spdlog/spdlog.h>
 
 #include "spdkfac/base/check.h"
 #include "spdkfac/base/error.h"
@@ -18,11 +21,11 @@ std::string output(const LogOptions& options) {
   testing::internal::CaptureStderr();
   {
     const auto logger = make_logger(options);
-    logger->trace("t");
-    logger->debug("d");
-    logger->info("i {}", 1);
+    logger->write(LogLevel::kTrace, "t");
+    logger->write(LogLevel::kDebug, "d");
+    logger->info("i 1");
     logger->warn("w");
-    logger->error("e");
+    logger->write(LogLevel::kError, "e");
   }
   std::istringstream lines(testing::internal::GetCapturedStderr());
   constexpr std::string_view kTime = "hh:mm:ss.mmm ";
@@ -55,9 +58,25 @@ TEST(Logger, OtherRanksSpeakFromWarningsUpwards) {
   EXPECT_EQ(output({.rank = 3, .world = 4, .level = "off"}), "");
 }
 
-TEST(Logger, IsNotRegisteredGlobally) {
-  const auto logger = make_logger({});
-  EXPECT_EQ(spdlog::get(logger->name()), nullptr);
+TEST(Logger, GivesItsSinkTheMessagesFromItsLevelUpwards) {
+  std::vector<std::pair<LogLevel, std::string>> got;
+  const auto logger = make_logger({.rank = 1,
+                                   .world = 2,
+                                   .level = "info",
+                                   .sink = [&](LogLevel level, const std::string& message) {
+                                     got.emplace_back(level, message);
+                                   }});
+  logger->info("i");
+  logger->warn("w");
+  EXPECT_EQ(got, (std::vector<std::pair<LogLevel, std::string>>{{LogLevel::kWarning, "w"}}));
+}
+
+TEST(Logger, WritesTheTimeOfDayFirst) {
+  testing::internal::CaptureStderr();
+  make_logger({})->warn("w");
+  EXPECT_TRUE(
+      std::regex_match(testing::internal::GetCapturedStderr(),
+                       std::regex("[0-2][0-9]:[0-5][0-9]:[0-6][0-9]\\.[0-9]{3} warning: w\n")));
 }
 
 TEST(Logger, RefusesAnUnknownLevel) {

@@ -19,7 +19,7 @@ constexpr int kSteps = 12;
 // A network that is trained on what `batch` holds at the moment.
 struct GraphTraining {
   explicit GraphTraining(const KfacOptions& options,
-                         const std::shared_ptr<spdlog::logger>& logger = nullptr)
+                         const std::shared_ptr<Logger>& logger = nullptr)
       : kfac(*model, options, logger),
         optimizer(model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9)) {}
 

@@ -2,14 +2,12 @@
 #pragma once
 
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
-#include <spdlog/logger.h>
-#include <spdlog/sinks/ostream_sink.h>
 #include <torch/torch.h>
 
+#include "spdkfac/base/log.h"
 #include "spdkfac/runtime/preconditioner.h"
 #include "support/device.h"
 
@@ -18,23 +16,18 @@ namespace spdkfac::support {
 // A logger whose lines a test can read.
 class CapturedLog {
  public:
-  CapturedLog()
-      : logger_(std::make_shared<spdlog::logger>(
-            "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_))) {
-    logger_->set_pattern("%v");
-    logger_->set_level(spdlog::level::warn);
-  }
-  std::shared_ptr<spdlog::logger> logger() const { return logger_; }
-  std::vector<std::string> lines() const {
-    std::vector<std::string> result;
-    std::istringstream in(text_.str());
-    for (std::string line; std::getline(in, line);) result.push_back(line);
-    return result;
-  }
+  explicit CapturedLog(const std::string& level = "warning")
+      : lines_(std::make_shared<std::vector<std::string>>()),
+        logger_(make_logger(
+            {.level = level, .sink = [lines = lines_](LogLevel, const std::string& message) {
+               lines->push_back(message);
+             }})) {}
+  std::shared_ptr<Logger> logger() const { return logger_; }
+  const std::vector<std::string>& lines() const { return *lines_; }
 
  private:
-  std::ostringstream text_;
-  std::shared_ptr<spdlog::logger> logger_;
+  std::shared_ptr<std::vector<std::string>> lines_;
+  std::shared_ptr<Logger> logger_;
 };
 
 // Convolution, batch normalisation, two Linear layers: one of each that matters.

@@ -2,9 +2,8 @@
 // Layers whose factors are too large to be kept whole, on one rank.
 #include <cmath>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <spdlog/logger.h>
-#include <spdlog/sinks/ostream_sink.h>
 #include <torch/torch.h>
 
 #include "runtime/kfac_fixture.h"
@@ -116,14 +115,13 @@ TEST(SplitLayers, GroupsOfAConvolutionAreSplitEach) {
 }
 
 TEST(SplitLayers, AVocabularyTakesLittleMemoryAndIsNamedInTheLog) {
-  std::ostringstream text;
-  const auto logger = std::make_shared<spdlog::logger>(
-      "split", std::make_shared<spdlog::sinks::ostream_sink_mt>(text));
+  const CapturedLog log("info");
   nn::Linear head(64, 50257);
   head->to(test_device());
-  Preconditioner kfac(*head, {.damping = 0.05, .kl_clip = 0}, logger);
-  EXPECT_NE(text.str().find("max_dimension=8192 are not kept whole: G of "), std::string::npos);
-  EXPECT_NE(text.str().find("(50257 rows: diagonal)"), std::string::npos);
+  Preconditioner kfac(*head, {.damping = 0.05, .kl_clip = 0}, log.logger());
+  EXPECT_THAT(log.lines(), testing::ElementsAre(testing::AllOf(
+                               testing::HasSubstr("max_dimension=8192 are not kept whole: G of "),
+                               testing::HasSubstr("(50257 rows: diagonal)"))));
   const at::Tensor labels = torch::randint(0, 50257, {8}, test_options(at::kLong));
   for (int i = 0; i < 2; ++i) {
     head->zero_grad();

@@ -13,12 +13,21 @@ namespace spdkfac {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+fs::path folder_of_program() {
+  const fs::path prefix = fs::read_symlink("/proc/self/exe").parent_path().parent_path();
+  std::error_code ignored;
+  const fs::path shared = prefix / "share/spdkfac";
+  return !fs::exists(shared, ignored) && fs::exists(prefix / "data", ignored) ? prefix / "data"
+                                                                              : shared;
+}
+
+}  // namespace
+
 fs::path data_folder() {
   const char* override = std::getenv("SPDKFAC_DATA");
-  const fs::path folder =
-      override != nullptr
-          ? fs::path(override)
-          : fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "share/spdkfac";
+  const fs::path folder = override != nullptr ? fs::path(override) : folder_of_program();
   std::error_code ignored;
   if (!fs::is_directory(folder / "models", ignored) ||
       !fs::is_directory(folder / "clusters", ignored)) {

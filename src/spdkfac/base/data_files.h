@@ -8,7 +8,7 @@
 namespace spdkfac {
 
 // The folder with models/ and clusters/: $SPDKFAC_DATA if set, otherwise ../share/spdkfac beside
-// the program, in the build folder as after an installation.
+// the program, in the build folder as after an installation, or ../data in the Python package.
 std::filesystem::path data_folder();
 
 // Names of the JSON files in a folder of the data, sorted.

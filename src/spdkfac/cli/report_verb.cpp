@@ -25,10 +25,12 @@ struct ReportFlags {
   std::string title;
 };
 
-// The Python package that makes the page: with the data after an installation, or in the checkout.
+// The Python package that makes the page: with the data after an installation, beside them in the
+// Python package, or in the checkout.
 fs::path page_package() {
   const fs::path data = fs::weakly_canonical(data_folder());
-  for (const fs::path& folder : {data / "page", data.parent_path() / "python/spdkfac/page"}) {
+  for (const fs::path& folder :
+       {data / "page", data.parent_path() / "page", data.parent_path() / "python/spdkfac/page"}) {
     if (fs::exists(folder / "__main__.py")) return folder;
   }
   throw ConfigError(fmt::format(

@@ -31,7 +31,8 @@ constexpr std::array kVerbs = {
     ForwardedVerb{"train", kTrainHelp, "'spdkfac simulate' forecasts an iteration"},
     ForwardedVerb{"bench", kBenchHelp, "'spdkfac simulate --compare' forecasts the algorithms"}};
 constexpr const char* kRemedy =
-    "run tools/setup.sh and build again; -DSPDKFAC_TORCH=ON reports what is missing";
+    "run tools/setup.sh --torch in a checkout of spdkfac and build again (make program); "
+    "-DSPDKFAC_TORCH=ON reports what is missing";
 
 std::filesystem::path torch_program() {
   return std::filesystem::read_symlink("/proc/self/exe").replace_filename("spdkfac-torch");

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <spdlog/logger.h>
 
 #include "spdkfac/runtime/kinds/kind.h"
 
@@ -38,7 +37,7 @@ FactorShape factor_shape(const TrackedLayer& layer, FactorSide side, const Facto
 }
 
 void log_split_factors(const std::vector<TrackedLayer>& layers, const FactorLimit& limit,
-                       spdlog::logger& logger) {
+                       Logger& logger) {
   std::vector<std::string> factors;
   for (const TrackedLayer& layer : layers) {
     for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) {
@@ -50,8 +49,8 @@ void log_split_factors(const std::vector<TrackedLayer>& layers, const FactorLimi
     }
   }
   if (factors.empty()) return;
-  logger.info("kfac: factors above max_dimension={} are not kept whole: {}", limit.max_dimension,
-              fmt::join(factors, ", "));
+  logger.info(fmt::format("kfac: factors above max_dimension={} are not kept whole: {}",
+                          limit.max_dimension, fmt::join(factors, ", ")));
 }
 
 }  // namespace spdkfac::runtime

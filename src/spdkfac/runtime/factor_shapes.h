@@ -5,12 +5,9 @@
 
 #include "spdkfac/base/factor_shape.h"
 #include "spdkfac/base/factor_side.h"
+#include "spdkfac/base/log.h"
 #include "spdkfac/kfac/modes.h"
 #include "spdkfac/runtime/tracked_layer.h"
-
-namespace spdlog {
-class logger;
-}
 
 namespace spdkfac::runtime {
 
@@ -20,6 +17,6 @@ FactorShape factor_shape(const TrackedLayer& layer, FactorSide side, const Facto
 
 // Says which factors the limit splits.
 void log_split_factors(const std::vector<TrackedLayer>& layers, const FactorLimit& limit,
-                       spdlog::logger& logger);
+                       Logger& logger);
 
 }  // namespace spdkfac::runtime

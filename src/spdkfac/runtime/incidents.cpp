@@ -10,7 +10,7 @@
 namespace spdkfac::runtime {
 
 Incidents::Incidents(const std::vector<TrackedLayer>& layers, const KfacOptions& options,
-                     std::shared_ptr<spdlog::logger> logger, std::string place)
+                     std::shared_ptr<Logger> logger, std::string place)
     : options_(options),
       logger_(std::move(logger)),
       place_(std::move(place)),
@@ -89,15 +89,16 @@ void Incidents::write_lines() {
   const std::vector<std::string> not_captured = std::exchange(not_captured_new_, {});
   if (!logger_) return;
   for (const auto& [what, subjects] : lines) {
-    logger_->warn("kfac: {}; further occurrences are only counted",
-                  text_of(what.first, what.second, fmt::format("{}", fmt::join(subjects, ", "))));
+    logger_->warn(fmt::format(
+        "kfac: {}; further occurrences are only counted",
+        text_of(what.first, what.second, fmt::format("{}", fmt::join(subjects, ", ")))));
   }
   if (not_captured.empty()) return;
-  logger_->warn(
+  logger_->warn(fmt::format(
       "kfac: layers with a gradient of which no call was seen: {}; their last inverses are used, "
       "or, without any, their gradients {} (did the forward pass run on another thread, in "
       "evaluation mode, or with weights computed from the parameters?)",
-      fmt::join(not_captured, ", "), length_without_inverses());
+      fmt::join(not_captured, ", "), length_without_inverses()));
 }
 
 void Incidents::count(IncidentKind kind, std::int64_t times) {

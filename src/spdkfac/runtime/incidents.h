@@ -9,8 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <spdlog/logger.h>
-
+#include "spdkfac/base/log.h"
 #include "spdkfac/runtime/clipping.h"
 #include "spdkfac/runtime/incident_log.h"
 #include "spdkfac/runtime/kfac_counters.h"
@@ -25,7 +24,7 @@ class Incidents {
  public:
   // `place` ends the lines of the log: " on rank 3", or nothing. No logger: no lines.
   Incidents(const std::vector<TrackedLayer>& layers, const KfacOptions& options,
-            std::shared_ptr<spdlog::logger> logger, std::string place);
+            std::shared_ptr<Logger> logger, std::string place);
 
   using Factor = IncidentNote::Factor;
   // `finite` has an element for each factor; those that are not were left out.
@@ -63,7 +62,7 @@ class Incidents {
 
   std::vector<std::string> names_;  // of the layers
   const KfacOptions& options_;
-  std::shared_ptr<spdlog::logger> logger_;
+  std::shared_ptr<Logger> logger_;
   const std::string place_;
   KfacCounters counters_;
   IncidentLog log_;

@@ -67,7 +67,7 @@ std::int64_t Passes::on_call(const kfac::LayerUse& use, const at::Tensor& input,
     // What has no loss before its first gradient is computed in the backward pass itself.
     if (in_backward_pass() && waiting_) decide();
   }
-  graphs_.push_back({output.grad_fn(), table});
+  graphs_.push_back({NodeReference(output.grad_fn()), table});
   return first_ + static_cast<std::int64_t>(passes_.size()) - 1;
 }
 

@@ -9,10 +9,9 @@
 #include <optional>
 #include <vector>
 
-#include <torch/csrc/autograd/function.h>
-
 #include "spdkfac/kfac/factor.h"
 #include "spdkfac/runtime/kfac_options.h"
+#include "spdkfac/runtime/node_reference.h"
 
 namespace spdkfac::runtime {
 
@@ -87,7 +86,7 @@ class Passes {
     std::int64_t count() const { return examples.value_or(rows.value_or(0)); }
   };
   struct Graph {
-    std::weak_ptr<torch::autograd::Node> node;
+    NodeReference node;
     bool constant = false;
   };
   bool graphs_gone() const;

@@ -2,7 +2,6 @@
 #include "spdkfac/runtime/planners.h"
 
 #include <fmt/format.h>
-#include <spdlog/logger.h>
 
 #include "spdkfac/base/error.h"
 #include "spdkfac/calibrate/quick_calibration.h"
@@ -31,7 +30,7 @@ CostModel assumed_costs(int world) {
 }
 
 CostModel measured_costs(const MeasureHere& source, Communicator& communicator, c10::Device device,
-                         spdlog::logger& logger) {
+                         Logger& logger) {
   calibrate::QuickCalibration quick =
       calibrate::quick_calibration(communicator, device,
                                    {.recalibrate = source.recalibrate,
@@ -41,7 +40,7 @@ CostModel measured_costs(const MeasureHere& source, Communicator& communicator, 
   if (quick.measured) {
     logger.info("kfac: costs measured in a quick calibration");
   } else if (communicator.rank() == 0) {
-    logger.info("kfac: costs of an earlier calibration ({})", quick.file.string());
+    logger.info(fmt::format("kfac: costs of an earlier calibration ({})", quick.file.string()));
   }
   return std::move(quick.costs);
 }
@@ -81,7 +80,7 @@ Planner planner_of_plan(const Plan& plan, int world, const std::string& where) {
 }
 
 Planner make_planner(const PlanSource& source, Communicator& communicator, c10::Device device,
-                     spdlog::logger& logger) {
+                     Logger& logger) {
   const int world = communicator.size();
   require_trainable(options_of(source));
   if (const auto* measure = std::get_if<MeasureHere>(&source)) {

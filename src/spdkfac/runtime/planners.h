@@ -5,13 +5,10 @@
 
 #include <c10/core/Device.h>
 
+#include "spdkfac/base/log.h"
 #include "spdkfac/plan/cost_model.h"
 #include "spdkfac/plan/plan_options.h"
 #include "spdkfac/runtime/distribution.h"
-
-namespace spdlog {
-class logger;
-}
 
 namespace spdkfac::runtime {
 
@@ -25,6 +22,6 @@ Planner planner_of_plan(const Plan& plan, int world, const std::string& where);
 // What the source stands for on these ranks; all call it. MeasureHere measures now, and logs where
 // the costs come from.
 Planner make_planner(const PlanSource& source, Communicator& communicator, c10::Device device,
-                     spdlog::logger& logger);
+                     Logger& logger);
 
 }  // namespace spdkfac::runtime

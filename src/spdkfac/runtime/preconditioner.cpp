@@ -6,38 +6,36 @@
 #include <fmt/ranges.h>
 
 #include "spdkfac/base/error.h"
-#include "spdkfac/base/log.h"
 #include "spdkfac/runtime/preconditioner_impl.h"
 
 namespace spdkfac {
 namespace {
 
-std::shared_ptr<spdlog::logger> logger_or_default(std::shared_ptr<spdlog::logger> logger) {
+std::shared_ptr<Logger> logger_or_default(std::shared_ptr<Logger> logger) {
   return logger ? std::move(logger) : make_logger({});
 }
 
 }  // namespace
 
 Preconditioner::Preconditioner(torch::nn::Module& model, const KfacOptions& options,
-                               std::shared_ptr<spdlog::logger> logger)
+                               std::shared_ptr<Logger> logger)
     : Preconditioner(model, options, Distribution{}, std::move(logger)) {}
 
 Preconditioner::Preconditioner(torch::nn::Module& model, const KfacOptions& options,
-                               const Distribution& distribution,
-                               std::shared_ptr<spdlog::logger> logger) {
+                               const Distribution& distribution, std::shared_ptr<Logger> logger) {
   std::vector<std::string> uncovered;
   std::vector<TrackedLayer> layers = tracked_layers(model, &uncovered, options.norms);
   logger = logger_or_default(std::move(logger));
   if (!uncovered.empty()) {
-    logger->info("kfac: {} modules keep their own gradient: {}", uncovered.size(),
-                 fmt::join(uncovered, ", "));
+    logger->info(fmt::format("kfac: {} modules keep their own gradient: {}", uncovered.size(),
+                             fmt::join(uncovered, ", ")));
   }
   impl_ = std::make_unique<Impl>(std::move(layers), model.parameters(), distribution, options,
                                  std::move(logger));
 }
 
 Preconditioner::Preconditioner(std::vector<TrackedLayer> layers, std::vector<at::Tensor> others,
-                               const KfacOptions& options, std::shared_ptr<spdlog::logger> logger) {
+                               const KfacOptions& options, std::shared_ptr<Logger> logger) {
   std::vector<at::Tensor> parameters;
   for (const TrackedLayer& layer : layers) {
     for (const ParameterPart& own : own_parameters(layer)) parameters.push_back(own.parameter);
@@ -49,7 +47,7 @@ Preconditioner::Preconditioner(std::vector<TrackedLayer> layers, std::vector<at:
 
 Preconditioner::Preconditioner(std::vector<TrackedLayer> layers, std::vector<at::Tensor> parameters,
                                const KfacOptions& options, const Distribution& distribution,
-                               std::shared_ptr<spdlog::logger> logger)
+                               std::shared_ptr<Logger> logger)
     : impl_(std::make_unique<Impl>(std::move(layers), std::move(parameters), distribution, options,
                                    logger_or_default(std::move(logger)))) {}
 

@@ -9,6 +9,7 @@
 
 #include <torch/nn/module.h>
 
+#include "spdkfac/base/log.h"
 #include "spdkfac/runtime/distribution.h"
 #include "spdkfac/runtime/kfac_counters.h"
 #include "spdkfac/runtime/kfac_options.h"
@@ -16,10 +17,6 @@
 #include "spdkfac/runtime/momentum.h"
 #include "spdkfac/runtime/tracked_layer.h"
 #include "spdkfac/trace/trace.h"
-
-namespace spdlog {
-class logger;
-}
 
 namespace spdkfac {
 
@@ -39,18 +36,17 @@ namespace spdkfac {
 class Preconditioner {
  public:
   explicit Preconditioner(torch::nn::Module& model, const KfacOptions& options = {},
-                          std::shared_ptr<spdlog::logger> logger = nullptr);
+                          std::shared_ptr<Logger> logger = nullptr);
   Preconditioner(torch::nn::Module& model, const KfacOptions& options,
-                 const Distribution& distribution,
-                 std::shared_ptr<spdlog::logger> logger = nullptr);
+                 const Distribution& distribution, std::shared_ptr<Logger> logger = nullptr);
   // `others` are the model's parameters outside these layers; a step that is skipped for a gradient
   // that is not finite sets theirs to zero, too.
   Preconditioner(std::vector<TrackedLayer> layers, std::vector<at::Tensor> others,
-                 const KfacOptions& options, std::shared_ptr<spdlog::logger> logger = nullptr);
+                 const KfacOptions& options, std::shared_ptr<Logger> logger = nullptr);
   // Likewise on several ranks; `parameters` are all of the model's, in its order.
   Preconditioner(std::vector<TrackedLayer> layers, std::vector<at::Tensor> parameters,
                  const KfacOptions& options, const Distribution& distribution,
-                 std::shared_ptr<spdlog::logger> logger = nullptr);
+                 std::shared_ptr<Logger> logger = nullptr);
   ~Preconditioner();
   Preconditioner(const Preconditioner&) = delete;
   Preconditioner& operator=(const Preconditioner&) = delete;

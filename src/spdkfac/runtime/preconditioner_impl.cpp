@@ -105,7 +105,7 @@ class Preconditioner::Impl::Sink : public runtime::CaptureSink,
 
 Preconditioner::Impl::Impl(std::vector<TrackedLayer> tracked, std::vector<at::Tensor> parameters,
                            const Distribution& distribution, const KfacOptions& given,
-                           std::shared_ptr<spdlog::logger> logger)
+                           std::shared_ptr<Logger> logger)
     : options(validated(given, ranks_of(distribution))),
       layers(trained_layers(std::move(tracked))),
       first_options_(options),

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "spdkfac/base/log.h"
 #include "spdkfac/runtime/capture.h"
 #include "spdkfac/runtime/clipping.h"
 #include "spdkfac/runtime/damping_trial.h"
@@ -31,7 +32,7 @@ class Preconditioner::Impl {
  public:
   Impl(std::vector<TrackedLayer> layers, std::vector<at::Tensor> parameters,
        const Distribution& distribution, const KfacOptions& options,
-       std::shared_ptr<spdlog::logger> logger);
+       std::shared_ptr<Logger> logger);
 
   void step(double learning_rate, const Momentum& momentum);
   void synchronize();

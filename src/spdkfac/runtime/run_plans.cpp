@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <spdlog/logger.h>
 
 #include "spdkfac/base/error.h"
 #include "spdkfac/comm/agreement.h"
@@ -203,7 +202,7 @@ Plan plan_without_messages(const std::string& model, const std::vector<TrackedLa
 }
 
 RunPlans::RunPlans(const Distribution& distribution, const KfacOptions& options, c10::Device device,
-                   std::shared_ptr<spdlog::logger> logger)
+                   std::shared_ptr<Logger> logger)
     : distribution_(distribution),
       device_(device),
       second_order_(second_order(distribution.plans)),
@@ -261,8 +260,8 @@ void RunPlans::make() {
     plans_.emplace(kind, std::move(plan));
   }
   const Plan& full = plans_.at(StepKind::kFull);
-  logger_->info("kfac: plan {} ({}) for {} ranks, {} messages in a full step", full.digest(),
-                full.algorithm, full.world, full.messages.size());
+  logger_->info(fmt::format("kfac: plan {} ({}) for {} ranks, {} messages in a full step",
+                            full.digest(), full.algorithm, full.world, full.messages.size()));
 }
 
 void RunPlans::check(const Plan& plan) const {

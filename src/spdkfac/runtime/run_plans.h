@@ -6,13 +6,10 @@
 #include <optional>
 #include <vector>
 
+#include "spdkfac/base/log.h"
 #include "spdkfac/runtime/distribution.h"
 #include "spdkfac/runtime/kfac_options.h"
 #include "spdkfac/runtime/model_spec.h"
-
-namespace spdlog {
-class logger;
-}
 
 namespace spdkfac::runtime {
 
@@ -29,7 +26,7 @@ class RunPlans {
  public:
   // The distribution has a communicator. Where several ranks are to measure, they do so here.
   RunPlans(const Distribution& distribution, const KfacOptions& options, c10::Device device,
-           std::shared_ptr<spdlog::logger> logger);
+           std::shared_ptr<Logger> logger);
 
   // `parameters`: all that are trained. Several ranks join what they have seen: a layer that some
   // of them did not call is in the plan, too. A plan that does not fit is a ConfigError. A call
@@ -59,7 +56,7 @@ class RunPlans {
   std::vector<StepKind> kinds_;
   RefreshIntervals intervals_;
   FactorLimit limit_;
-  std::shared_ptr<spdlog::logger> logger_;
+  std::shared_ptr<Logger> logger_;
   Planner planner_;  // of several ranks
   ModelSpec model_;
   std::map<StepKind, Plan> plans_;
