@@ -85,6 +85,14 @@ def forget_compiled() -> Iterator[None]:
     torch._dynamo.reset()
 
 
+def compiles_own_layers() -> bool:
+    """Up to 2.12 Dynamo compiles nothing of a call of one of torch's own layers."""
+    layer, backend = nn.Linear(2, 2), Counted()
+    layer.compile(backend=backend)
+    layer(torch.ones(1, 2))
+    return backend.runs > 0
+
+
 def stance() -> str:
     return torch._dynamo.eval_frame._stance.stance
 
@@ -118,6 +126,7 @@ def close(model: nn.Module, expected: torch.Tensor) -> None:
 @pytest.mark.parametrize("when", ["before", "after", "later"])
 def test_compiled_code_runs_where_no_calls_are_needed(way: Callable[[SmallNet, Any], Use], when: str,
                                                       options: dict[str, Any]) -> None:
+    compiled = way is not compile_block or compiles_own_layers()
     count = 26 if "preset" in options else 7  # at first "auto" has factors in each step
     first = 3 if when == "later" else 0
     model, backend = small_net(), Counted()
@@ -133,8 +142,7 @@ def test_compiled_code_runs_where_no_calls_are_needed(way: Callable[[SmallNet, A
     train_through(use, optimizer, count - first, first)
     close(model, expected)
     assert optimizer.layers.names == ["first", "second", "third", "out"]
-    # Dynamo compiles nothing of a call of one of torch's own layers.
-    assert backend.runs == (0 if way is compile_block else sum(step >= first for step in without_factors))
+    assert backend.runs == (sum(step >= first for step in without_factors) if compiled else 0)
 
 
 def test_a_compiled_step_is_right() -> None:
