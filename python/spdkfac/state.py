@@ -260,21 +260,24 @@ def check_wrapped(state: Mapping[str, Any], optimizer: torch.optim.Optimizer) ->
             if not _same_kind(value, group.get(name, _default(value))):
                 raise ConfigError(f"kfac: {name} of a parameter group is {_shown(group.get(name))}; "
                                   f"{REMEDY}")
-    kinds: dict[int, frozenset[tuple[str, bool]]] = {}
+    known = [type(part).__module__.startswith("torch.optim") for part in parts_of(optimizer)]
+    kinds: dict[tuple[int, int], frozenset[tuple[str, bool]]] = {}  # Adafactor's depend on the dimensions
     for key, entry in state["state"].items():
         if key not in parameters:
             raise ConfigError(f"kfac: the state has an entry of parameter {_shown(key)}, which no group has; "
                               f"{REMEDY}")
         kind = frozenset((name, isinstance(value, torch.Tensor)) for name, value in entry.items())
-        if kinds.setdefault(part_of[key], kind) != kind:
+        own_known, dimensions = known[part_of[key]], parameters[key].dim()
+        if own_known and kinds.setdefault((part_of[key], dimensions), kind) != kind:
             raise ConfigError("kfac: the entries of the wrapped optimizer differ in their fields; "
                               f"{REMEDY}")
-        _check_entry(key, entry, parameters[key], optimizer.state.get(parameters[key], {}))
+        _check_entry(key, entry, parameters[key], optimizer.state.get(parameters[key], {}), own_known)
     return numbers
 
 
 def _check_entry(key: Any, entry: Mapping[str, Any], parameter: torch.Tensor,
-                 present: Mapping[str, Any]) -> None:
+                 present: Mapping[str, Any], known: bool) -> None:
+    """`known`: of an optimizer of torch. What others keep is their own affair, unless it is there to compare."""
     if present and present.keys() != entry.keys():
         raise ConfigError(f"kfac: the state of parameter {key} has {sorted(entry)}, the optimizer "
                           f"{sorted(present)}; {REMEDY}")
@@ -282,12 +285,18 @@ def _check_entry(key: Any, entry: Mapping[str, Any], parameter: torch.Tensor,
         shape = getattr(present.get(name), "shape", None)
         if isinstance(value, torch.Tensor):
             fits = value.shape == shape if shape is not None else (
-                value.numel() == 1 or value.shape == parameter.shape)
+                not known or value.numel() == 1 or _spreads(value, parameter))
             if fits and value.layout == torch.strided and not value.is_meta:
                 continue
-        elif shape is None and (value is None or isinstance(value, (int, float))):
+        elif shape is None and (not known or value is None or isinstance(value, (int, float))):
             continue
         raise ConfigError(f"kfac: {name} of parameter {key} does not fit the parameter; {REMEDY}")
+
+
+def _spreads(value: torch.Tensor, parameter: torch.Tensor) -> bool:
+    """Whether it has the parameter's shape, or means over some dimensions, as Adafactor keeps them."""
+    return value.dim() == parameter.dim() and all(
+        here in (1, there) for here, there in zip(value.shape, parameter.shape, strict=True))
 
 
 def _default(value: Any) -> Any:
@@ -305,8 +314,8 @@ def _same_kind(here: Any, value: Any) -> bool:
         return value is None or isinstance(value, (bool, int, float, str))
     if isinstance(here, (int, float, torch.Tensor)):
         if isinstance(value, torch.Tensor):
-            return value.numel() == 1 and not value.is_meta and _is_amount(float(value))
-        return isinstance(value, (int, float)) and _is_amount(value)
+            return value.numel() == 1 and not value.is_meta and _is_amount(float(value), float(here))
+        return isinstance(value, (int, float)) and _is_amount(value, float(here))
     return True
 
 
@@ -315,9 +324,9 @@ def _shown(value: object) -> str:
     return " ".join(f"{value!r}".split())[:80]
 
 
-def _is_amount(value: float) -> bool:
-    """Rates, factors and the like: no optimizer of torch takes a negative one."""
-    return math.isfinite(value) and value >= 0
+def _is_amount(value: float, here: float) -> bool:
+    """Rates, factors and the like are not negative, but exponents and coefficients may be by default."""
+    return math.isfinite(value) and (value >= 0 or here < 0)
 
 
 def load(state_dict: Mapping[str, Any], optimizer: torch.optim.Optimizer, kfac: _core.Preconditioner,

@@ -250,6 +250,44 @@ def test_what_one_process_refuses_is_an_error_on_all_of_them_at_once(tmp_path: P
 # --- what is refused ---
 
 
+class Curved(torch.optim.Optimizer):
+    """Somebody's own: what it keeps depends on the parameter, has another shape, and is no tensor at times."""
+
+    def __init__(self, parameters: Any, lr: float) -> None:
+        super().__init__(parameters, {"lr": lr, "sides": [0, 1], "exponent": -0.25})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for parameter in (one for group in self.param_groups for one in group["params"]):
+            state = self.state[parameter]
+            flat = parameter.grad.reshape(parameter.shape[0], -1)
+            state["products"] = [flat @ flat.t() + sum(state.get("products", [0.0]))]
+            if parameter.dim() > 1:
+                state["name"] = "matrix"
+            parameter.sub_(self.param_groups[0]["lr"] * parameter.grad / (1 + state["products"][0].norm()))
+
+
+@pytest.mark.parametrize("name", ["Adafactor", "Muon", "NAdam", "ASGD", "Rprop", "Curved"])
+def test_states_of_any_optimizer_go_on_bit_for_bit(name: str) -> None:
+    """Some have negative exponents, None among their defaults, or fields that depend on the parameter."""
+    kind = Curved if name == "Curved" else getattr(torch.optim, name)
+    bias = name != "Muon"
+    models = [nn.Sequential(nn.Linear(10, 8, bias=bias), nn.Tanh(), nn.Linear(8, 4, bias=bias)) for _ in range(2)]
+    optimizers = [spdkfac.SPDKFACOptimizer(kind(model.parameters(), lr=0.01), model) for model in models]
+    inputs = torch.randn(6, 10)
+
+    def step(which: int) -> None:
+        optimizers[which].zero_grad()
+        models[which](inputs).square().mean().backward()
+        optimizers[which].step()
+    step(0)
+    models[1].load_state_dict(models[0].state_dict())
+    optimizers[1].load_state_dict(copy.deepcopy(optimizers[0].state_dict()))
+    for which in (0, 1):
+        step(which)
+    assert same_bits(*models)
+
+
 def test_a_number_is_no_switch() -> None:
     model = small_net()
     optimizer = spdkfac.SPDKFACOptimizer(torch.optim.Adam(model.parameters(), lr=0.01), model)
