@@ -153,7 +153,8 @@ def small_mesh() -> None:
 
 
 REFUSED: dict[str, Callable[[], object]] = {
-    "layer": layer_alone, "later": later, "made late": made_late, "tensor parallel": tensor_parallel, "mesh": small_mesh,
+    "layer": layer_alone, "later": later, "made late": made_late, "mesh": small_mesh,
+    "tensor parallel": tensor_parallel,
     "own": lambda: trained(gradients="own"),
     "lm_damping": lambda: trained(lm_damping=True, graft="none"),
     "rescale_weights": lambda: trained(rescale_weights=True),
