@@ -96,8 +96,8 @@ TEST(PairInverse, DampsMoreWhatIsNotPositiveDefinite) {
   const at::Tensor factor = pairs({1, 2, 0, 1, 1, 1, 0, 1, -2, 0, 0, 1, 3, 0, 0, 3});
   kfac::Inverse inverse(kPairs, test_options(at::kDouble));
   kfac::refresh_inverse(factor, damping_of_all(0), inverse);
-  EXPECT_TRUE(at::equal(to_host(inverse.failures), at::tensor({1, 0, 1, 0}, at::kInt)) ||
-              at::equal(to_host(inverse.failures), at::tensor({1, 1, 1, 0}, at::kInt)));
+  // The second block is singular, but its rounding is added to it.
+  EXPECT_TRUE(at::equal(inverse.failures.cpu(), at::tensor({1, 0, 1, 0}, at::kInt)));
   const at::Tensor value = to_host(inverse.value);
   const at::Tensor extra =
       at::linalg_inv(value) - at::triu(to_host(factor)) - at::triu(to_host(factor), 1).mT();
@@ -121,7 +121,7 @@ TEST(PairInverse, KeepsWhatIsNotFiniteOrZeroAltogether) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   kfac::refresh_inverse(pairs({4, 0, 0, 4, 4, nan, 0, 4, 4, 0, 0, 4, 4, 0, 0, 4}),
                         damping_of_all(0), inverse);
-  EXPECT_TRUE(at::equal(to_host(inverse.kept), at::tensor({false, true, false, false})));
+  EXPECT_TRUE(at::equal(inverse.kept.cpu().to(at::kInt), at::tensor({0, 1, 0, 0}, at::kInt)));
   EXPECT_TRUE(at::equal(inverse.value[1], before[1]));
   EXPECT_DOUBLE_EQ(inverse.value[0][0][0].item<double>(), 0.25);
 }
