@@ -16,11 +16,11 @@ LETTER = 6.5  # mean width of one, at 11 pixels, in a wide font
 def facts() -> dict[str, tuple[str, str]]:
     """Name of the file: what, and its value."""
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    packages = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    torch = (ROOT / "cmake/Torch.cmake").read_text(encoding="utf-8")
     return {"paper": ("paper", PAPER),
             "licence": ("licence", one(r'^license = "([^"]+)"', project)),
             "python": ("Python", one(r'^requires-python = ">=([0-9.]+)"', project) + " or newer"),
-            "torch": ("torch", one(r"^torch==(\d+\.\d+)", packages)),
+            "torch": ("torch", one(r"^set\(SPDKFAC_TESTED_TORCH ([0-9. ]+)\)", torch).replace(" ", ", ")),
             "devices": ("C++20", "CPU, CUDA")}
 
 
