@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ._core import ConfigError
+from .errors import ConfigError
 from .layers import CoveredLayer, CoveredLayers
 from .wrapping import Gradients, sharded_modules
 

@@ -35,6 +35,7 @@ class InstallTest(unittest.TestCase):
                      for path in self.prefix.rglob("*") if path.is_file()}
         data = {f"share/spdkfac/{path.relative_to(ROOT / 'data')}"
                 for kind in ("models", "clusters") for path in (ROOT / "data" / kind).glob("*.json")}
+        data |= {f"share/spdkfac/help/{path.name}" for path in (ROOT / "data/help").glob("*.txt")}
         data.add("share/spdkfac/paper.json")
         data |= {f"share/spdkfac/{path.relative_to(ROOT / 'python/spdkfac')}"
                  for path in (ROOT / "python/spdkfac/page").rglob("*")

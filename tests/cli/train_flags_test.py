@@ -49,7 +49,7 @@ CASES: list[tuple[list[str], str]] = [
      "options: algorithm dp-kfac has factor_reduce=local, which is for plans and forecasts only; "
      "train with an algorithm of this library, such as spd-kfac, owner-blocks or auto"),
     (["--gradient-workers", "0.5", "--placement", "lpt"],
-     "options: algorithm spd-kfac has gradient_workers=0.5, which is for plans and forecasts only; "
+     "options: algorithm kfac has gradient_workers=0.5, which is for plans and forecasts only; "
      "train with an algorithm of this library, such as spd-kfac, owner-blocks or auto"),
     (["--algorithm", "auto", "--fusion", "none"],
      "flags: algorithm=auto chooses the variants itself; remove the other variant flags, or name "
