@@ -167,7 +167,8 @@ std::optional<at::Tensor> parameter_of(const at::Tensor& tensor) {
     if (const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(node)) {
       return is_watched(leaf->variable) ? std::optional(leaf->variable) : std::nullopt;
     }
-    const bool alone = node->num_outputs() == 1 || !node->next_edge(1).is_valid();  // a number
+    const auto inputs = node->num_outputs();  // edges to what the node was made of
+    const bool alone = inputs == 1 || (inputs > 1 && !node->next_edge(1).is_valid());  // a number
     if (!kept.contains(node->name()) || !alone) return std::nullopt;
   }
   return std::nullopt;
