@@ -116,8 +116,8 @@ def covered_layers(model: nn.Module, *, skip_layers: Iterable[str] = (),
     if isinstance(model, torch.jit.ScriptModule):
         raise ConfigError("kfac: the model is TorchScript, which hides its layers; train the module that it "
                           "was made of, and script or trace it for inference")
-    skipped = [re.compile(pattern) for pattern in skip_layers]
-    partial = [re.compile(pattern) for pattern in partial_layers]
+    skipped = patterns_of("skip_layers", skip_layers, model)
+    partial = patterns_of("partial_layers", partial_layers, model)
     users = _users(model)
     tracked: list[CoveredLayer] = []
     seen: set[int] = set()  # weights
@@ -143,14 +143,36 @@ def covered_layers(model: nn.Module, *, skip_layers: Iterable[str] = (),
                          sum(p.numel() for p in model.parameters() if p.requires_grad))
 
 
+def patterns_of(option: str, patterns: Iterable[str], model: nn.Module) -> list[re.Pattern[str]]:
+    """The regular expressions of an option, each of which matches the name of some module or layer."""
+    if isinstance(patterns, str):
+        raise ConfigError(f"kfac: {option}={patterns!r} is one string; pass a list, such as [{patterns!r}]")
+    try:
+        compiled = [re.compile(pattern) for pattern in patterns]
+    except (re.error, TypeError) as error:
+        raise ConfigError(f"kfac: {option} has what is no regular expression ({error}); pass a list of names or "
+                          "patterns") from None
+    names = [".".join(part for part in (plain_name(name), inner) if part)
+             for name, module in model.named_modules()
+             for inner in ["", *(held.name for held in layers_in(module))]]
+    for each in compiled:
+        if not any(each.search(name) for name in names):
+            raise ConfigError(f"kfac: {option}={each.pattern!r} matches no layer of the model; see "
+                              "model.named_modules() for the names")
+    return compiled
+
+
 def _covered(name: str, held: HeldLayer, users: list[HeldLayer | None]) -> CoveredLayer | None:
     """The layer, or none if it cannot be covered. `users`: what all modules hold the weight for."""
     if isinstance(held.weight, nn.UninitializedParameter):
         raise ConfigError(f"kfac: layer {name} has no shape yet; run a forward pass first")
+    if held.weight.is_meta:
+        raise ConfigError(f"kfac: layer {name} is on the meta device; make the optimizer after to_empty() and the "
+                          "initialisation of the parameters")
     # The factors of an output layer serve for a table that shares its weight.
     others = [user for user in users if user is None or user.kind not in (held.kind, "embedding")]
     alike = [user for user in users if user is not None and user.kind == held.kind]
-    if others or not held.weight.is_floating_point():
+    if others or not held.weight.is_floating_point() or held.weight.numel() == 0:
         return None
     biases = {(id(user.bias), user.bias_outputs) for user in alike if user.outputs == held.outputs}
     trained = len(biases) == 1 and held.bias is not None and held.bias.requires_grad

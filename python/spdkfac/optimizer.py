@@ -142,6 +142,9 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
             model_name: Name of the model in plans. None: its class.
             log_level: Which messages go to stderr.
         """
+        if not isinstance(optimizer, torch.optim.Optimizer) or not isinstance(model, nn.Module):
+            raise ConfigError(f"kfac: SPDKFACOptimizer({type(optimizer).__name__}, {type(model).__name__}); pass an "
+                              "optimizer of torch first, then the model")
         if isinstance(optimizer, (SPDKFACOptimizer, torch.optim.LBFGS)):
             raise ConfigError(f"kfac: {type(optimizer).__name__} cannot be wrapped; pass an optimizer "
                               "that steps once per batch, such as SGD or Adam")
@@ -173,6 +176,7 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
         if not self.layers.tracked:
             raise ConfigError("kfac: the model has no trainable layer that K-FAC covers, such as Linear or "
                               f"Conv2d, with a weight of its own (it has {self.layers.uncovered_text() or 'nothing to train'})")
+        self._trained_before = {id(one) for one in module.parameters() if one.requires_grad}
         self.optimizer = with_others(optimizer, others, self.layers.parameters())
         self._coupled = CoupledMomentum(self.optimizer) if couple_momentum else None
         self._bounded = BoundedWeights(rescaled_layers(self.layers, rescale_weights))
@@ -270,6 +274,12 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds it to the wrapped optimizer; K-FAC's layers stay those of the model when this was made."""
         self.optimizer.add_param_group(param_group)
+        added = {id(one) for one in self.optimizer.param_groups[-1]["params"]} - self._trained_before
+        late = [layer.name for layer in covered_layers(self.model).tracked
+                if added & {id(one) for one in layer.parameters}]
+        if late:
+            warnings.warn(f"spdkfac: layers that were added or unfrozen later keep their own gradient: "
+                          f"{', '.join(late)}; make the optimizer again to cover them", stacklevel=2)
 
     @_disable_dynamo
     @torch.no_grad()

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from . import _core
+from ._core import ConfigError
 from .updates import adam_options, normalizes
 
 Preset = Literal["paper", "cnn", "cnn-large-batch", "transformer", "mlp"]
@@ -46,7 +47,11 @@ def options_of(preset: str, optimizer: torch.optim.Optimizer, given: Mapping[str
     if interval is not None:
         options.choose_interval(interval)
     for name, value in fields.items():
-        setattr(options, name, value)
+        try:
+            setattr(options, name, value)
+        except TypeError:
+            raise ConfigError(f"kfac: {name}={value!r} is of type {type(value).__name__}; pass one as the default, "
+                              f"{getattr(options, name)!r}") from None
     if adam := adam_options(optimizer):
         options.set_graft_adam(*adam)
     return options

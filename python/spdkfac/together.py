@@ -17,23 +17,26 @@ RATE = 1e-3  # of AdamW by name, as torch's own default
 def with_others(optimizer: torch.optim.Optimizer, others: torch.optim.Optimizer | OtherName | None,
                 covered: Iterable[torch.Tensor]) -> torch.optim.Optimizer:
     """`optimizer` alone, or with `others` for the parameters that are not covered."""
+    own = {id(parameter) for parameter in covered}
+    if not any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
+        raise ConfigError("kfac: the wrapped optimizer has no parameter of a covered layer; make it from the "
+                          "parameters of this model, after anything that replaces them")
     if others is None:
         return optimizer
-    own = {id(parameter) for parameter in covered}
     if isinstance(others, torch.optim.Optimizer):
         _require_uncovered(others, own)
         elsewhere = {id(p) for group in others.param_groups for p in group["params"]}
         _take(optimizer, lambda parameter: id(parameter) in elsewhere)
         return Together(optimizer, others)
+    if others not in ("adamw", "sgd"):
+        raise ConfigError(f"kfac: others={others}; pass an optimizer, or one of adamw, sgd")
     rest = _take(optimizer, lambda parameter: id(parameter) not in own)
     if not rest:
         return optimizer
     if others == "adamw":
         return Together(optimizer, torch.optim.AdamW(rest, lr=RATE))
-    if others == "sgd":
-        first = optimizer.param_groups[0]
-        return Together(optimizer, torch.optim.SGD(rest, lr=float(first["lr"]), momentum=0.9))
-    raise ConfigError(f"kfac: others={others}; pass an optimizer, or one of adamw, sgd")
+    first = optimizer.param_groups[0]
+    return Together(optimizer, torch.optim.SGD(rest, lr=float(first["lr"]), momentum=0.9))
 
 
 def _require_uncovered(others: torch.optim.Optimizer, own: set[int]) -> None:
@@ -51,8 +54,6 @@ def _take(optimizer: torch.optim.Optimizer, wanted: Callable[[torch.Tensor], boo
     for parameter in taken:
         optimizer.state.pop(parameter, None)
     optimizer.param_groups[:] = [group for group in optimizer.param_groups if group["params"]]
-    if not optimizer.param_groups:
-        raise ConfigError("kfac: the wrapped optimizer has no parameter of a covered layer; pass all parameters")
     return taken
 
 

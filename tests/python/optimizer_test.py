@@ -261,6 +261,13 @@ def test_a_weight_shared_with_an_embedding_is_a_linear_layer() -> None:
     ({"variant": {"colour": "red"}}, "colour"),
     ({"plan": "missing.json"}, "missing.json: cannot be read"),
     ({"log_level": "loud"}, "loud"),
+    ({"damping": "small"}, r"damping='small' is of type str; pass one as the default, 0\.01"),
+    ({"factor_interval": 1.5}, r"factor_interval=1\.5 is of type float"),
+    ({"skip_layers": "conv"}, r"skip_layers='conv' is one string; pass a list"),
+    ({"skip_layers": ["("]}, r"skip_layers has what is no regular expression"),
+    ({"skip_layers": ["first", "frist"]}, r"skip_layers='frist' matches no layer"),
+    ({"partial_layers": ["experts"]}, r"partial_layers='experts' matches no layer"),
+    ({"others": 5}, r"others=5; pass an optimizer, or one of adamw, sgd"),
 ])
 def test_mistakes_are_named(options: dict[str, object], message: str) -> None:
     with pytest.raises(spdkfac.ConfigError, match=message):
@@ -275,6 +282,31 @@ def test_models_and_optimizers_that_cannot_be_are_named() -> None:
         spdkfac.SPDKFACOptimizer(torch.optim.LBFGS(model.parameters()), model)
     with pytest.raises(spdkfac.ConfigError, match="cannot be wrapped"):
         spdkfac.SPDKFACOptimizer(kfac_over_sgd(model), model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(spdkfac.ConfigError, match=r"SPDKFACOptimizer\(\w+, SGD\); pass an optimizer of torch first"):
+        spdkfac.SPDKFACOptimizer(model, optimizer)  # type: ignore[arg-type]
+    with pytest.raises(spdkfac.ConfigError, match="no parameter of a covered layer; make it from the parameters of"):
+        spdkfac.SPDKFACOptimizer(optimizer, small_net())
+    with pytest.raises(spdkfac.ConfigError, match="layer 0 is on the meta device; make the optimizer after to_empty"):
+        kfac_over_sgd(nn.Sequential(nn.Linear(3, 2, device="meta")))
+
+
+def test_layers_that_come_later_are_named() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2))
+    model[0].requires_grad_(False)
+    first = [*model[1].parameters(), *model[3].parameters()]
+    optimizer = spdkfac.SPDKFACOptimizer(torch.optim.SGD(first, lr=0.1), model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optimizer.add_param_group({"params": model[2].parameters()})  # as it was said at the start
+    model[0].requires_grad_(True)
+    model.append(nn.Linear(2, 2))
+    with pytest.warns(UserWarning, match="added or unfrozen later keep their own gradient: 0, 4; make the optimizer"):
+        optimizer.add_param_group({"params": [*model[0].parameters(), *model[4].parameters()]})
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    model(torch.randn(3, 4)).square().mean().backward()
+    optimizer.step()
+    assert all(not torch.equal(*pair) for pair in zip(model.parameters(), before, strict=True))
 
 
 def test_first_order_algorithm_is_the_wrapped_optimizer() -> None:
