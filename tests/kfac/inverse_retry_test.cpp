@@ -137,6 +137,22 @@ TEST(InverseFailure, AZeroFactorHasNoInverse) {
   EXPECT_EQ(inverse.failures.item<int>(), 0);
 }
 
+// Squares of gradients that have vanished on their way through a deep model; with damping as small.
+TEST(InverseFailure, AFactorThatHasAllButVanishedHasAFiniteInverse) {
+  for (const bool diagonal : {false, true}) {
+    for (const double size : {1e-30, 1e-37, 1e-43}) {
+      const FactorShape whole{3, 1};
+      kfac::Inverse inverse(diagonal ? whole.as_diagonal() : whole, test_options(at::kFloat));
+      const at::Tensor ones = diagonal ? at::ones({3, 1, 1}) : at::eye(3).unsqueeze(0);
+      kfac::refresh_inverse(to_device(ones * size, at::kFloat), one_damping(0.3 * size, at::kFloat),
+                            inverse);
+      EXPECT_TRUE(inverse.value.isfinite().all().item<bool>()) << size;
+      EXPECT_TRUE(kfac::is_usable(inverse.value).item<bool>()) << size;
+      EXPECT_EQ(inverse.failures.sum().item<std::int64_t>(), 0) << size;
+    }
+  }
+}
+
 TEST(InverseFailure, IsForgottenAfterTheNextSuccess) {
   kfac::Inverse inverse({kDim, 1}, test_options(at::kDouble));
   kfac::Inverse fresh({kDim, 1}, test_options(at::kDouble));

@@ -75,3 +75,24 @@ def test_layers_that_are_not_seen_are_scaled_like_others_and_make_one_line(
     assert len(lines) == 1, lines
     assert "no call was seen: 0, 2;" in lines[0]
     assert "scaled like those of other layers" in lines[0]
+
+
+@pytest.mark.parametrize("method", ["SGD", "AdamW"])
+def test_layers_whose_gradients_have_vanished_do_not_stop_the_others(method: str, device: torch.device) -> None:
+    """Squares of their gradients are close to the smallest numbers: their inverses were infinite, and each step zero."""
+    torch.manual_seed(0)
+    model = nn.ModuleList([nn.Linear(10, 3), *(nn.Linear(10, 10) for _ in range(16))]).to(device)
+    optimizer = spdkfac.SPDKFACOptimizer(getattr(torch.optim, method)(model.parameters(), lr=1e-2), model)
+    inputs, labels = torch.randn(8, 10, device=device), torch.arange(8, device=device) % 3
+    losses = []
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model[0](inputs), labels)
+        losses.append(loss.item())
+        for exponent, layer in enumerate(model[1:], start=10):
+            loss = loss + 10.0**-exponent * layer(inputs).mean()
+        loss.backward()
+        optimizer.step()
+    assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0], losses
+    counters = optimizer.counters
+    assert counters["nonfinite_gradients"] == counters["inverses_kept"] == counters["inverse_retries"] == 0, counters

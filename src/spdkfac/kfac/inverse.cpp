@@ -108,9 +108,13 @@ void refresh_on_cpu(const at::Tensor& factor, const at::Tensor& damping, Inverse
   }
 }
 
-// The rounding unit of a factor's type.
-double rounding_unit(const at::Tensor& factor) {
-  return factor.scalar_type() == at::kDouble ? kRoundingUnit<double> : kRoundingUnit<float>;
+// damping_above_rounding() for many at once.
+at::Tensor raised(const at::Tensor& damping, const at::Tensor& trace) {
+  const bool wide = trace.scalar_type() == at::kDouble;
+  const double unit = wide ? kRoundingUnit<double> : kRoundingUnit<float>;
+  const double least = wide ? kLeastDamping<double> : kLeastDamping<float>;
+  const at::Tensor used = at::maximum(damping.to(trace.scalar_type()), 4 * unit * trace);
+  return at::where(used > 0, used.clamp_min(least), used);
 }
 
 FactorShape whole(const at::Tensor& factor) { return {factor.size(-1), factor.size(0)}; }
@@ -208,7 +212,8 @@ void invert_zero_blocks(const at::Tensor& factor, const at::Tensor& damping, Inv
   const at::Tensor zero = factor.diagonal(0, 1, 2).eq(0).all(-1);
   const at::Tensor alone = zero.logical_and(in_zero_group(factor, inverse.shape).logical_not());
   const at::Tensor added = for_matrices(damping, inverse.shape).to(factor.scalar_type());
-  const at::Tensor reciprocal = at::where(added > 0, added.reciprocal(), at::ones_like(added));
+  const at::Tensor reciprocal =
+      at::where(added > 0, raised(added, at::zeros_like(added)).reciprocal(), at::ones_like(added));
   const at::Tensor diagonal =
       inverse.value.masked_fill_(alone.view({-1, 1, 1}), 0).diagonal(0, 1, 2);
   diagonal.copy_(at::where(alone.unsqueeze(1), reciprocal.unsqueeze(1), diagonal));
@@ -217,9 +222,7 @@ void invert_zero_blocks(const at::Tensor& factor, const at::Tensor& damping, Inv
 // The rules of pivots.h for matrices of one element, all at once.
 void refresh_diagonal(const at::Tensor& factor, const at::Tensor& damping, Inverse& inverse) {
   const at::Tensor diagonal = factor.view({inverse.shape.groups, inverse.shape.size});
-  const at::Tensor least = 4 * rounding_unit(factor) * diagonal.abs();
-  const at::Tensor damped =
-      diagonal + at::maximum(damping.to(factor.scalar_type()).view({-1, 1}), least);
+  const at::Tensor damped = diagonal + raised(damping.view({-1, 1}), diagonal.abs());
   const at::Tensor fine = damped > 0;
   const at::Tensor size = damped.abs();
   const at::Tensor largest = size.amax(1, /*keepdim=*/true);

@@ -24,13 +24,19 @@ enum PivotState : std::int32_t {
   kPivotsNone = 3,       // the matrix is zero: there is nothing to invert
 };
 
+// The reciprocal of less might not be finite: 1e-31 in single precision.
+template <class Scalar>
+constexpr Scalar kLeastDamping = std::numeric_limits<Scalar>::min() / kRoundingUnit<Scalar>;
+
 // A factor is a sum of squares of operands that were rounded once (precision.h), so only the
 // rounding of sums in its own type makes it indefinite: some ε of its trace, which bounds its
-// largest eigenvalue. Damping below four of them is raised to that.
+// largest eigenvalue. Damping below four of them is raised to that; and if gradients have all but
+// vanished, to what has a finite inverse.
 template <class Scalar>
 SPDKFAC_PIVOT_CODE Scalar damping_above_rounding(Scalar damping, Scalar trace) {
-  const Scalar least = 4 * kRoundingUnit<Scalar> * trace;
-  return least > damping ? least : damping;
+  const Scalar rounding = 4 * kRoundingUnit<Scalar> * trace;
+  const Scalar used = rounding > damping ? rounding : damping;
+  return used > 0 && used < kLeastDamping<Scalar> ? kLeastDamping<Scalar> : used;
 }
 
 // What elimination divides by. A pivot that is not above the rounding of its place on the diagonal
