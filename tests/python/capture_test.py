@@ -159,12 +159,17 @@ class Branches(nn.Module):
         self.held = [side]  # a list hides a plain tensor from the model
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return self.head((self.embed(inputs) + self.side(self.held[0]).mean(0)).tanh().mean(1))
+        return self.head((self.embed(inputs) + self.side(self.held[0]).flatten(0, -2).mean(0)).tanh().mean(1))
 
 
 def test_a_table_that_is_a_parameter_has_its_rows_as_examples() -> None:
     expect_updates(Branches(nn.Parameter(torch.randn(7, 2))), class_loss, ["embed", "side", "head"],
                    partial=("side",), terms=EXAMPLES)
+
+
+def test_a_grid_for_all_examples_has_its_rows_as_examples() -> None:
+    expect_updates(Branches(torch.randn(1, 7, 2)), class_loss, ["embed", "side", "head"], partial=("side",),
+                   terms=EXAMPLES)
 
 
 class Queries(nn.Module):

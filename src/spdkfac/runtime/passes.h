@@ -46,6 +46,11 @@ class Passes {
   // are. What was looked up in one is not: the places are examples.
   static bool is_table(const at::Tensor& input,
                        const std::function<bool(const at::Tensor&)>& of_model);
+  // Whether this input has a single place for the examples and no past: one grid of positions for
+  // all of them.
+  static bool is_for_all(const kfac::LayerUse& use, const at::Tensor& input) {
+    return use.examples == 1 && !input.requires_grad();
+  }
   // What comes from the latest call alone does not come from the examples either.
   void set_constant() { graphs_.back().constant = true; }
   // A loss of this many examples was computed.

@@ -112,8 +112,10 @@ std::int64_t StepExecutor::on_call(std::size_t layer, const kfac::LayerUse& use,
   if (work_.factors) {
     const bool doubtful = !use.lookup && use.rows() > 0 &&
                           (!passes.decided() || use.rows() % passes.examples(pass) != 0);
-    const bool constant =
-        table || (doubtful && !asked && passes.is_constant(input, of_model(layer)));
+    const auto constant_input = [&] {
+      return Passes::is_for_all(use, input) || passes.is_constant(input, of_model(layer));
+    };
+    const bool constant = table || (doubtful && !asked && constant_input());
     if (table) bank_.state(layer).set_constant();
     if (constant) passes.set_constant();
     bank_.add(id, {use, pass, input, constant}, defers(layer));
