@@ -2,6 +2,7 @@
 #include "spdkfac/kfac/layer_lengths.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include <ATen/ATen.h>
 
@@ -9,10 +10,14 @@ namespace spdkfac::kfac {
 
 std::vector<at::Tensor> lengths_of(const std::vector<at::Tensor>& tensors) {
   if (tensors.empty()) return {};
-  const bool halves = std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& one) {
-    return one.scalar_type() == at::kHalf || one.scalar_type() == at::kBFloat16;
-  });
-  return at::_foreach_norm(tensors, 2, halves ? std::optional(at::kFloat) : std::nullopt);
+  const auto any = [&](std::initializer_list<at::ScalarType> types) {
+    return std::any_of(tensors.begin(), tensors.end(), [&](const at::Tensor& one) {
+      return std::find(types.begin(), types.end(), one.scalar_type()) != types.end();
+    });
+  };
+  if (!any({at::kHalf, at::kBFloat16})) return at::_foreach_norm(tensors, 2);
+  // One type for all, which is narrower than none of them.
+  return at::_foreach_norm(tensors, 2, any({at::kDouble}) ? at::kDouble : at::kFloat);
 }
 
 at::Tensor squares_by_layer(const std::vector<at::Tensor>& lengths,
