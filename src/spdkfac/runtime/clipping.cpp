@@ -20,7 +20,8 @@ std::vector<at::Tensor> gradients_of(const std::vector<ParameterPart>& parameter
   std::vector<at::Tensor> gradients;
   for (const ParameterPart& parameter : parameters) {
     const at::Tensor gradient = parameter.gradient();
-    if (gradient.defined()) gradients.push_back(gradient);
+    if (!gradient.defined() || gradient.numel() == 0) continue;
+    gradients.push_back(gradient.is_sparse() ? gradient._values() : gradient);
   }
   return gradients;
 }

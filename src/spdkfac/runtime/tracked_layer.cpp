@@ -137,8 +137,9 @@ std::vector<TrackedLayer> trained_layers(std::vector<TrackedLayer> layers) {
     if (layer.bias.defined() && !layer.bias.requires_grad()) layer.bias = at::Tensor();
     layer.frozen_weight = !layer.weight.requires_grad();
   }
-  std::erase_if(layers,
-                [](const TrackedLayer& one) { return one.frozen_weight && !one.bias.defined(); });
+  std::erase_if(layers, [](const TrackedLayer& one) {
+    return (one.frozen_weight && !one.bias.defined()) || one.weight.numel() == 0;
+  });
   if (layers.empty()) {
     throw ConfigError(
         "kfac: the model has no trainable layer that K-FAC covers, such as Linear or Conv2d; pass "
