@@ -269,9 +269,62 @@ def complex_part() -> Made:
     return model, lambda: model["real"](model["complex"](inputs).abs()).square().mean()
 
 
+def mixed_types() -> Made:
+    """Each layer in a type of its own."""
+    model = nn.ModuleList([nn.Linear(10, 16).double(), nn.Linear(16, 16).bfloat16(), nn.Linear(16, CLASSES)])
+    inputs = torch.randn(EXAMPLES, 10)
+
+    def loss() -> torch.Tensor:
+        hidden = inputs
+        for layer in model:
+            hidden = layer(torch.tanh(hidden).to(layer.weight.dtype))
+        return F.cross_entropy(hidden, labels())
+    return model, loss
+
+
+def sparse_gradients() -> Made:
+    """Those of a table that keeps its own."""
+    model = nn.ModuleDict({"table": nn.Embedding(10, 6, sparse=True), "out": nn.Linear(6, CLASSES)})
+    words = torch.randint(0, 10, (EXAMPLES, 4))
+    return model, lambda: F.cross_entropy(model["out"](model["table"](words).mean(1)), labels())
+
+
+def sparse_inputs() -> Made:
+    """As words of documents, in the first layer of a network on a graph."""
+    model = nn.ModuleDict({"words": nn.Linear(10, 16), "out": nn.Linear(16, CLASSES)})
+    counts = torch.randn(EXAMPLES, 10).relu().to_sparse()
+
+    def loss() -> torch.Tensor:
+        return F.cross_entropy(model["out"](model["words"](counts).tanh()), labels())
+    return model, loss
+
+
+def empty_layer() -> Made:
+    """As a block of width 0, which keeps its own gradient."""
+    model = nn.ModuleDict({"in": nn.Linear(10, 8), "down": nn.Linear(8, 0), "up": nn.Linear(0, 8),
+                           "out": nn.Linear(8, CLASSES)})
+    inputs = torch.randn(EXAMPLES, 10)
+
+    def loss() -> torch.Tensor:
+        hidden = model["in"](inputs).tanh()
+        return F.cross_entropy(model["out"](hidden + model["up"](model["down"](hidden))), labels())
+    return model, loss
+
+
+def physics() -> Made:
+    """An equation of derivatives that torch.func takes, whose calls do not count, and values at a border."""
+    model = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 1))
+    inside, border = torch.rand(32, 2), torch.rand(EXAMPLES, 2)
+
+    def loss() -> torch.Tensor:
+        slopes = torch.func.vmap(torch.func.jacrev(lambda point: model(point)[0]))(inside)
+        return (slopes[:, 0] - slopes[:, 1]).square().mean() + (model(border) - 1).square().mean()
+    return model, loss
+
+
 LEARN = [diffusion, autoencoder, language_model, unrolled, many_inputs, siamese, normalised, low_rank, half_frozen,
          channels_last, autocast, half_precision, functional, scalar_output, gradient_penalty, spoken, traced_part,
-         complex_part]
+         complex_part, mixed_types, empty_layer, physics, sparse_inputs]
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=1e-2, momentum=0.9),
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-3),
@@ -305,6 +358,12 @@ def test_it_learns(make: Callable[[], Made], name: str) -> None:
     for what in ("layers_without_factors", "layers_scaled", "nonfinite_factors", "nonfinite_gradients",
                  "inverses_kept"):
         assert counters[what] == 0, what
+
+
+def test_sparse_gradients_of_other_layers_are_left_as_they_are() -> None:
+    model, loss_of = sparse_gradients()  # Adam of torch refuses them
+    trained(model, loss_of, "sgd")
+    assert model["table"].weight.grad.is_sparse  # type: ignore[index]
 
 
 def test_complex_layers_are_not_covered() -> None:

@@ -309,6 +309,14 @@ def test_layers_that_come_later_are_named() -> None:
     assert all(not torch.equal(*pair) for pair in zip(model.parameters(), before, strict=True))
 
 
+def test_a_layer_that_changes_its_shape_is_named() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    _watching = kfac_over_sgd(model)
+    model[1].weight.data, model[1].bias.data = torch.randn(3, 4), torch.zeros(3)
+    with pytest.raises(RuntimeError, match=r"layer 1 is \[3, 4\], but was \[2, 4\] when the optimizer was made"):
+        model(torch.randn(3, 4))
+
+
 def test_first_order_algorithm_is_the_wrapped_optimizer() -> None:
     models = [small_net(), small_net()]
     train(models[0], torch.optim.SGD(models[0].parameters(), lr=0.05, momentum=0.9), steps(3))

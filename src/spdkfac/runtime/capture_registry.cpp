@@ -11,9 +11,12 @@
 #include <ATen/ATen.h>
 #include <ATen/SavedTensorHooks.h>
 #include <c10/core/GradMode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "spdkfac/base/error.h"
 #include "spdkfac/runtime/lasting_output.h"
 
 namespace spdkfac::runtime {
@@ -24,6 +27,7 @@ struct Tap {
   std::weak_ptr<CaptureSink> sink;
   std::optional<std::size_t> index;  // of the layer; none: another parameter
   TrackedLayer layer;                // of another parameter the weight and when it counts
+  std::vector<std::int64_t> shape;   // of the weight when the watch began
 };
 
 class Registry {
@@ -99,6 +103,22 @@ bool is_repeated() {
          !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
 }
 
+// Nested tensors and those inside torch.func's transforms have no rows that could be counted.
+bool has_rows(const at::Tensor& tensor) {
+  return !tensor.is_nested() &&
+         !tensor.key_set().has_any(c10::DispatchKeySet(
+             {c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper}));
+}
+
+void require_same_shape(const Tap& tap) {
+  const at::Tensor& weight = tap.layer.weight;
+  if (weight.sizes() == at::IntArrayRef(tap.shape)) return;
+  throw ConfigError(
+      fmt::format("kfac: the weight of layer {} is [{}], but was [{}] when the optimizer was made; "
+                  "make it again after layers have been changed",
+                  tap.layer.name, fmt::join(weight.sizes(), ", "), fmt::join(tap.shape, ", ")));
+}
+
 // Of an operator that is no layer; all that matters are the rows.
 kfac::LayerUse use_of_other(const OperatorCall& call) {
   const at::Tensor& input = call.input;
@@ -146,13 +166,13 @@ void show(const Tap& tap, CaptureSink& sink, const LayerCall& call, const at::Te
 }  // namespace
 
 void watch(const TrackedLayer& layer, std::size_t index, const std::weak_ptr<CaptureSink>& sink) {
-  registry().add(std::make_shared<Tap>(Tap{sink, index, layer}));
+  registry().add(std::make_shared<Tap>(Tap{sink, index, layer, layer.weight.sizes().vec()}));
 }
 
 void watch_other(const at::Tensor& parameter, const std::function<bool()>& training,
                  const std::weak_ptr<CaptureSink>& sink) {
   registry().add(std::make_shared<Tap>(
-      Tap{sink, std::nullopt, {.name = "", .weight = parameter, .training = training}}));
+      Tap{sink, std::nullopt, {.name = "", .weight = parameter, .training = training}, {}}));
 }
 
 void listen(const std::weak_ptr<CaptureSink>& sink) { registry().add(sink); }
@@ -169,13 +189,17 @@ void observe(const OperatorCall& call,
              c10::function_ref<std::optional<LayerCall>(const TrackedLayer&)> match) {
   if (!c10::GradMode::is_enabled() || !call.output.requires_grad()) return;
   const Registry::Found taps = registry().taps_of(call.weight);
-  if (taps.empty() || is_repeated()) return;
+  if (taps.empty() || is_repeated() || !has_rows(call.input) || !has_rows(call.output)) return;
   for (const std::shared_ptr<const Tap>& tap : taps) {
     const std::shared_ptr<CaptureSink> sink = tap->sink.lock();
     if (!sink || !tap->layer.leading().requires_grad() || !tap->layer.training()) continue;
     if (!sink->wants(tap->index.value_or(0))) continue;
     if (tap->index) {
-      const std::optional<LayerCall> of_layer = match(tap->layer);
+      require_same_shape(*tap);
+      std::optional<LayerCall> of_layer = match(tap->layer);
+      if (of_layer && of_layer->input.layout() != at::kStrided) {
+        of_layer->input = of_layer->input.detach().to_dense();
+      }
       if (of_layer) show(*tap, *sink, *of_layer, call.output);
     } else if (call.of_others) {
       sink->on_other_call(use_of_other(call), call.input, lasting(call.output));
