@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from . import _core
-from ._core import ConfigError
+from .errors import ConfigError
 from .updates import adam_options, normalizes
 
 Preset = Literal["paper", "cnn", "cnn-large-batch", "transformer", "mlp"]
