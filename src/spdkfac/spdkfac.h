@@ -5,6 +5,7 @@
 // this one does not include are internal and not installed.
 
 // Training: K-FAC for a model of LibTorch, on one rank or many, and its steps as CUDA graphs.
+#include "spdkfac/runtime/curvature.h"
 #include "spdkfac/runtime/describe.h"
 #include "spdkfac/runtime/distribution.h"
 #include "spdkfac/runtime/graph_steps.h"

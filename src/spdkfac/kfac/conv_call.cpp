@@ -97,6 +97,28 @@ at::Tensor depth_as_channels(const at::Tensor& input, const ConvCall& call) {
       .reshape({-1, input.size(1) * call.kernel[0], input.size(3), input.size(4)});
 }
 
+// What each place of the kernel reads on an axis, as the mean over the outputs: [kernel, size].
+at::Tensor mean_reads(const ConvCall& call, const at::Tensor& input, const AxisPlace& axis) {
+  const std::int64_t size = input.size(axis.of_tensor);
+  const std::int64_t outputs = output_size(call, input, axis);
+  const std::int64_t stride = call.stride[axis.of_call];
+  const std::int64_t padding = call.padding[axis.of_call];
+  at::Tensor reads = at::zeros({call.kernel[axis.of_call], size}, at::kDouble);
+  auto shares = reads.accessor<double, 2>();
+  for (std::int64_t place = 0; place < call.kernel[axis.of_call]; ++place) {
+    const std::int64_t offset = place * call.dilation[axis.of_call];
+    for (std::int64_t out = 0; out < outputs; ++out) {
+      // In a transposed convolution the input at i is written to i·stride − padding + offset.
+      const std::int64_t spot =
+          call.transposed ? out + padding - offset : out * stride - padding + offset;
+      if (spot < 0 || (call.transposed && spot % stride != 0)) continue;
+      const std::int64_t read = call.transposed ? spot / stride : spot;
+      if (read < size) shares[place][read] += 1 / static_cast<double>(outputs);
+    }
+  }
+  return reads.to(input.options());
+}
+
 ConvGeometry plane_of(const ConvCall& call) {
   const auto plane = [](const ConvCall::Axes& axes) {
     return std::array<std::int64_t, 2>{axes[1], axes[2]};
@@ -122,6 +144,15 @@ std::int64_t output_positions(const at::Tensor& input, const ConvCall& call) {
   std::int64_t positions = 1;
   for (const AxisPlace& axis : axes_of(call)) positions *= output_size(call, input, axis);
   return positions;
+}
+
+at::Tensor mean_patches(const at::Tensor& input, const ConvCall& call) {
+  at::Tensor patches = input;
+  for (const AxisPlace& axis : axes_of(call)) {
+    patches = at::matmul(patches.movedim(axis.of_tensor, -1), mean_reads(call, input, axis).t())
+                  .movedim(-1, axis.of_tensor);
+  }
+  return patches;
 }
 
 PlaneConvolution as_planes(const at::Tensor& input, const ConvCall& call, Bytes memory) {

@@ -39,6 +39,10 @@ at::Tensor with_examples(const at::Tensor& input, const ConvCall& call);
 // Positions of the output for an input [N, C, …]; none at all is an InternalError.
 std::int64_t output_positions(const at::Tensor& input, const ConvCall& call);
 
+// The mean of each example's patches over the positions of the output, [N, C, kernel…] in the order
+// of the weight.
+at::Tensor mean_patches(const at::Tensor& input, const ConvCall& call);
+
 // The same patches as those of convolutions of planes: images [N', C', H, W] for `plane`, whose
 // patches are those of the call in (channel, depth, row, column) order of its weight, each position
 // once, in any order. The input comes in parts whose images take about `memory`.

@@ -28,4 +28,9 @@ const std::vector<std::string>& large_factors_names() {
   return names;
 }
 
+const std::vector<std::string>& sharing_names() {
+  static const std::vector<std::string> names = {"expand", "reduce"};
+  return names;
+}
+
 }  // namespace spdkfac

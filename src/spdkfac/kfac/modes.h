@@ -35,6 +35,12 @@ const std::vector<std::string>& graft_names();  // none, sgd, adam
 // What is kept of a factor that is too large to be kept whole: its diagonal, or blocks along it.
 enum class LargeFactors { kDiagonal, kBlocks };
 const std::vector<std::string>& large_factors_names();  // diagonal, blocks
+// What becomes of the positions at which a layer's weight is shared, such as pixels or tokens
+// (Eschenhagen et al. 2023, arXiv:2311.00636). kExpand: each is a row of its own. kReduce: an
+// example has one row, the mean of its inputs and the sum of its gradients.
+enum class Sharing { kExpand, kReduce };
+const std::vector<std::string>& sharing_names();  // expand, reduce
+
 // Factors of at most so many rows are kept whole.
 struct FactorLimit {
   std::int64_t max_dimension = 8192;

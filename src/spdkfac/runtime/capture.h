@@ -21,6 +21,8 @@ class CaptureSink {
 
   // Whether to look at the layer now; asked at each of its calls.
   virtual bool wants(std::size_t layer) = 0;
+  // Whether gradients count of any backward pass, also of one that accumulates into no parameter.
+  virtual bool wants_every_gradient() const { return false; }
   // After the layer's operator has run; `output` has a gradient function. The result is called with
   // the gradient of that output in each backward pass that accumulates into the layer's weight; it
   // must not assume that the sink lives.

@@ -152,8 +152,9 @@ void show(const Tap& tap, CaptureSink& sink, const LayerCall& call, const at::Te
   result.register_hook([on_gradient = std::move(on_gradient), parameter = layer.leading(), norm,
                         trained = std::pair(use.weight, layer.bias.defined()),
                         part = ParameterPart({}, call.outputs, output.dim() - 1), counted,
-                        shape = output.sizes().vec()](const at::Tensor& gradient) {
-    if (!accumulates_into(parameter)) return;
+                        shape = output.sizes().vec(),
+                        every = sink.wants_every_gradient()](const at::Tensor& gradient) {
+    if (!every && !accumulates_into(parameter)) return;
     const at::Tensor own = part.of(gradient.reshape(shape));
     if (const auto held = std::exchange(*norm, std::nullopt)) {
       const CaptureOff off;

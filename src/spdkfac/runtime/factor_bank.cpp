@@ -56,6 +56,39 @@ FactorBank::FactorBank(const std::vector<TrackedLayer>& layers, const KfacOption
   for (const TrackedLayer& layer : layers) states_.emplace_back(layer, options);
 }
 
+// Whether a tensor is a parameter, or a buffer of a module around the layer.
+std::function<bool(const at::Tensor&)> FactorBank::of_model(
+    std::size_t layer, const std::function<bool(const at::Tensor&)>& is_parameter) const {
+  return [is_parameter, buffers = states_[layer].layer().buffers()](const at::Tensor& tensor) {
+    return is_parameter(tensor) ||
+           std::any_of(buffers.begin(), buffers.end(), [&](const at::Tensor& buffer) {
+             return buffer.defined() && tensor.is_alias_of(buffer);
+           });
+  };
+}
+
+std::int64_t FactorBank::on_call(std::size_t layer, const kfac::LayerUse& use,
+                                 const at::Tensor& input, const at::Tensor& output,
+                                 const std::function<bool(const at::Tensor&)>& is_parameter,
+                                 bool add_input, bool defer) {
+  const bool asked = passes_.asks_for_examples();
+  const bool table = asked && !use.lookup && use.rows() > 0 &&
+                     Passes::is_table(input, of_model(layer, is_parameter));
+  const std::int64_t pass = passes_.on_call(use, input, output, table);
+  if (!add_input) return pass;
+  const bool doubtful = !use.lookup && use.rows() > 0 &&
+                        (!passes_.decided() || use.rows() % passes_.examples(pass) != 0);
+  const auto constant_input = [&] {
+    return Passes::is_for_all(use, input) ||
+           passes_.is_constant(input, of_model(layer, is_parameter));
+  };
+  const bool constant = table || (doubtful && !asked && constant_input());
+  if (table) states_[layer].set_constant();
+  if (constant) passes_.set_constant();
+  add({layer, FactorSide::kA}, {use, pass, input, constant}, defer);
+  return pass;
+}
+
 void FactorBank::add(FactorId id, const LayerState::Call& whole, bool defer) {
   LayerState& state = states_[id.layer];
   const kfac::RowSample sample =
@@ -68,8 +101,8 @@ void FactorBank::add(FactorId id, const LayerState::Call& whole, bool defer) {
   const FactorScope scope(recorder_, state, id, options_);
   if (passes_.decided()) return state.add(id.side, call, passes_);
   // This scale does not depend on the examples, so no input needs to be held.
-  const bool at_once =
-      id.side == FactorSide::kA && options_.convention == Convention::kKfc && !call.use.by_example;
+  const bool at_once = id.side == FactorSide::kA && options_.convention == Convention::kKfc &&
+                       options_.sharing == Sharing::kExpand && !call.use.by_example;
   if (at_once) state.add_products(id.side, call, 1);
   if (at_once) call.tensor = at::Tensor();
   state.defer(id.side, call);
@@ -84,6 +117,11 @@ void FactorBank::add_deferred(FactorId id) {
 
 void FactorBank::clear() {
   for (LayerState& state : states_) state.clear();
+  passes_.clear();
+}
+
+void FactorBank::next_batch() {
+  for (LayerState& state : states_) state.next_batch();
   passes_.clear();
 }
 

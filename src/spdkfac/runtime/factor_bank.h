@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -33,11 +34,19 @@ class FactorBank {
   const Passes& passes() const { return passes_; }
   // The number of the step that begins decides which rows factors are made from.
   void begin_step(std::int64_t step) { step_ = step; }
+  // A call of a layer in a forward pass; `is_parameter` knows the model's. Returns the pass. With
+  // `add` its input becomes part of A, as by add().
+  std::int64_t on_call(std::size_t layer, const kfac::LayerUse& use, const at::Tensor& input,
+                       const at::Tensor& output,
+                       const std::function<bool(const at::Tensor&)>& is_parameter, bool add,
+                       bool defer);
   // The input of a call in a pass, or the gradient of its output, becomes part of this batch's
   // factor: at once, or, with `defer` and while examples are not known, in add_deferred().
   void add(FactorId id, const LayerState::Call& whole, bool defer);
   void add_deferred(FactorId id);
   void clear();
+  // The next passes add to the same sums.
+  void next_batch();
 
   struct Packed {
     FactorId id;
@@ -86,6 +95,8 @@ class FactorBank {
  private:
   FactorState& factor(FactorId id) { return states_[id.layer].factor(id.side); }
   const FactorState& factor(FactorId id) const { return states_[id.layer].factor(id.side); }
+  std::function<bool(const at::Tensor&)> of_model(
+      std::size_t layer, const std::function<bool(const at::Tensor&)>& is_parameter) const;
   double scale_of(FactorId id) const;
   void add_to_averages(const std::vector<FactorId>& ids,
                        const std::vector<kfac::RunningAverage::Addition>& additions);

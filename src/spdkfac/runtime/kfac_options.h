@@ -55,6 +55,7 @@ struct KfacOptions {
   std::int64_t max_dimension = FactorLimit().max_dimension;
   LargeFactors large_factors = LargeFactors::kDiagonal;
   FactorLimit factor_limit() const { return {max_dimension, large_factors}; }
+  Sharing sharing = Sharing::kExpand;  // of a Curvature; a Preconditioner has kExpand alone
   // What factors, inverses and messages may take on a rank; none: what is free.
   std::optional<Bytes> memory_limit = std::nullopt;
   Bytes patch_memory = kDefaultPatchMemory;

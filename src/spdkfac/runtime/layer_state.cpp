@@ -9,6 +9,7 @@
 
 #include "spdkfac/base/check.h"
 #include "spdkfac/base/error.h"
+#include "spdkfac/kfac/example_rows.h"
 
 namespace spdkfac::runtime {
 
@@ -95,14 +96,31 @@ void LayerState::add(FactorSide side, const Call& call, const Passes& passes) {
   if (call.use.rows() == 0) return;
   const kfac::LayerUse use = use_in_pass(call, passes);
   if (call.tensor.defined()) {
-    Call counted = call;
-    counted.use = use;
-    add_products(side, counted, kfac::position_scale(options_->convention, side, use));
+    Call rows = call;
+    rows.use = use;
+    if (options_->sharing == Sharing::kReduce && use.positions > 1) rows = reduced(side, call, use);
+    add_products(side, rows, kfac::position_scale(options_->convention, side, rows.use));
   }
   const bool counted =
       std::find(state.passes.begin(), state.passes.end(), call.pass) != state.passes.end();
   if (!counted) state.passes.push_back(call.pass);
   if (!counted || layer_.partial || constant_) state.examples += use.examples;
+}
+
+LayerState::Call LayerState::reduced(FactorSide side, const Call& call, const kfac::LayerUse& use) {
+  if (use.lookup) {
+    throw ConfigError(fmt::format(
+        "curvature: layer {} is a table, which has no reduced factors; pass skip_layers=[\"{}\"], "
+        "or approximation=\"expand\"",
+        layer_.name, layer_.name));
+  }
+  const kfac::ExampleRows rows = side == FactorSide::kA
+                                     ? kfac::mean_inputs(call.tensor.detach(), use)
+                                     : kfac::summed_gradients(call.tensor.detach(), use);
+  Call result = call;
+  result.tensor = rows.tensor;
+  result.use = rows.use;
+  return result;
 }
 
 void LayerState::add_products(FactorSide side, const Call& call, double scale) {
@@ -149,6 +167,13 @@ void LayerState::clear() {
   if (!ready()) return;
   a_->clear();
   g_->clear();
+}
+
+void LayerState::next_batch() {
+  for (std::vector<Call>& calls : deferred_) calls.clear();
+  if (!ready()) return;
+  a_->passes.clear();
+  g_->passes.clear();
 }
 
 kfac::RunningAverage LayerState::new_average(FactorSide side, at::Device device) const {

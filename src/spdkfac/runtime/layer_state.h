@@ -91,6 +91,8 @@ class LayerState {
   bool seen() const { return ready() && a_->called && g_->called; }
   bool captured() const { return ready() && a_->summed && g_->summed; }
   void clear();
+  // The next calls add to the same sums, in passes of their own.
+  void next_batch();
 
   // Whether the averages changed since the inverses were made.
   bool stale = false;
@@ -110,6 +112,8 @@ class LayerState {
  private:
   void make_ready_for(const kfac::LayerUse& use);
   kfac::LayerUse use_in_pass(const Call& call, const Passes& passes);
+  // One row for each example (Sharing::kReduce).
+  Call reduced(FactorSide side, const Call& call, const kfac::LayerUse& use);
   std::vector<Call>& deferred(FactorSide side) { return deferred_[side == FactorSide::kA ? 0 : 1]; }
   const std::vector<Call>& deferred(FactorSide side) const {
     return deferred_[side == FactorSide::kA ? 0 : 1];

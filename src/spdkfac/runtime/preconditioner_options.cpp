@@ -14,6 +14,10 @@ namespace spdkfac {
 
 KfacOptions Preconditioner::Impl::validated(const KfacOptions& options, int world) {
   validate(options);
+  if (options.sharing != Sharing::kExpand) {
+    throw ConfigError(fmt::format("kfac: sharing={}; training has expand alone",
+                                  sharing_names()[static_cast<std::size_t>(options.sharing)]));
+  }
   if (world > 1 && options.inverse_interval % options.factor_interval != 0) {
     throw ConfigError(
         fmt::format("kfac: inverse_interval={} is not a multiple of factor_interval={}; on several "

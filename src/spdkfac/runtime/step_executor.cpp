@@ -90,36 +90,14 @@ bool StepExecutor::defers(std::size_t layer) const {
          std::find(travelling_.begin(), travelling_.end(), layer) != travelling_.end();
 }
 
-// Whether a tensor is a parameter, or a buffer of a module around the layer.
-std::function<bool(const at::Tensor&)> StepExecutor::of_model(std::size_t layer) const {
-  return [this, buffers = bank_.state(layer).layer().buffers()](const at::Tensor& tensor) {
-    return gradients_.contains(tensor) ||
-           std::any_of(buffers.begin(), buffers.end(), [&](const at::Tensor& buffer) {
-             return buffer.defined() && tensor.is_alias_of(buffer);
-           });
-  };
-}
-
 std::int64_t StepExecutor::on_call(std::size_t layer, const kfac::LayerUse& use,
                                    const at::Tensor& input, const at::Tensor& output) {
   const FactorId id{layer, FactorSide::kA};
   const StepSpan visit(recorder_, StepPart::kVisit, input.device(), "visit", bank_.name(layer), id);
-  Passes& passes = bank_.passes();
-  const bool asked = passes.asks_for_examples();
-  const bool table =
-      asked && !use.lookup && use.rows() > 0 && Passes::is_table(input, of_model(layer));
-  const std::int64_t pass = passes.on_call(use, input, output, table);
-  if (work_.factors) {
-    const bool doubtful = !use.lookup && use.rows() > 0 &&
-                          (!passes.decided() || use.rows() % passes.examples(pass) != 0);
-    const auto constant_input = [&] {
-      return Passes::is_for_all(use, input) || passes.is_constant(input, of_model(layer));
-    };
-    const bool constant = table || (doubtful && !asked && constant_input());
-    if (table) bank_.state(layer).set_constant();
-    if (constant) passes.set_constant();
-    bank_.add(id, {use, pass, input, constant}, defers(layer));
-  }
+  const std::int64_t pass = bank_.on_call(
+      layer, use, input, output,
+      [this](const at::Tensor& tensor) { return gradients_.contains(tensor); }, work_.factors,
+      defers(layer));
   launcher_.factor_added(id);
   return pass;
 }

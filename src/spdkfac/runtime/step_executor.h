@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <vector>
 
@@ -78,7 +77,6 @@ class StepExecutor {
 
  private:
   bool defers(std::size_t layer) const;
-  std::function<bool(const at::Tensor&)> of_model(std::size_t layer) const;
   void send_rest();
   void add_deferred();
   void receive(std::size_t message);
