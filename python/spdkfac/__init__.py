@@ -29,15 +29,22 @@ from .planning import (
 from .report import Report, report
 
 if TYPE_CHECKING:
+    from .curvature_file import fit_laplace, laplace_factors, save_for_kronfluence
+    from .data_curvature import Curvature, curvature
     from .describing import describe
     from .layers import CoveredLayers, covered_layers
     from .optimizer import SPDKFACOptimizer
 else:
     _ON_TORCH = {
         "CoveredLayers": "layers",
+        "Curvature": "data_curvature",
         "SPDKFACOptimizer": "optimizer",
         "covered_layers": "layers",
+        "curvature": "data_curvature",
         "describe": "describing",
+        "fit_laplace": "curvature_file",
+        "laplace_factors": "curvature_file",
+        "save_for_kronfluence": "curvature_file",
     }
 
     def __getattr__(name: str) -> Any:
@@ -58,6 +65,7 @@ __all__ = [
     "Comparison",
     "ConfigError",
     "CoveredLayers",
+    "Curvature",
     "Error",
     "Model",
     "NumericalError",
@@ -70,10 +78,14 @@ __all__ = [
     "cluster",
     "compare",
     "covered_layers",
+    "curvature",
     "describe",
+    "fit_laplace",
+    "laplace_factors",
     "model",
     "plan",
     "report",
+    "save_for_kronfluence",
     "simulate",
 ]
 

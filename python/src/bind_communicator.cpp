@@ -19,6 +19,12 @@ void bind_communicator(py::module_& module) {
   py::class_<Communicator, std::shared_ptr<Communicator>>(module, "Communicator")
       .def_property_readonly("rank", &Communicator::rank)
       .def_property_readonly("size", &Communicator::size)
+      .def(
+          "all_reduce",
+          [](Communicator& self, const at::Tensor& tensor, const std::string& what) {
+            self.all_reduce_async(tensor, what).wait();
+          },
+          py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("operations",
                              [](const Communicator& self) { return self.traffic().operations; })
       .def_property_readonly("sent_bytes",

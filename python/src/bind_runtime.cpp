@@ -12,6 +12,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "bindings.h"
+#include "layer_list.h"
 #include "plan_source.h"
 #include "spdkfac/base/error.h"
 #include "spdkfac/base/log.h"
@@ -29,71 +30,6 @@ namespace spdkfac::python {
 namespace {
 
 namespace py = pybind11;
-
-// A reference to a Python object that may be copied and dropped without the interpreter's lock.
-using SharedObject = std::shared_ptr<PyObject>;
-
-SharedObject share(py::object object) {
-  return SharedObject(object.release().ptr(), [](PyObject* held) {
-    if (Py_IsInitialized() == 0) return;
-    const py::gil_scoped_acquire lock;
-    Py_DECREF(held);
-  });
-}
-
-// Objects of spdkfac.layers.CoveredLayer.
-using LayerList = std::vector<py::object>;
-
-std::vector<at::Tensor> buffers_of(const SharedObject& modules) {
-  const py::gil_scoped_acquire lock;
-  std::vector<at::Tensor> all;
-  for (const py::handle module : py::handle(modules.get())) {
-    for (const py::handle buffer : module.attr("buffers")(false)) {
-      all.push_back(buffer.cast<at::Tensor>());
-    }
-  }
-  return all;
-}
-
-template <class Enum>
-Enum choice(const char* field, const std::vector<std::string>& names, const std::string& word) {
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (names[i] == word) return static_cast<Enum>(i);
-  }
-  throw ConfigError(
-      fmt::format("kfac: {}={}; pass one of {}", field, word, fmt::join(names, ", ")));
-}
-
-OutputRange range_of(const py::object& range) {
-  if (range.is_none()) return {};
-  const auto [first, count] = range.cast<std::pair<std::int64_t, std::int64_t>>();
-  return {first, count};
-}
-
-std::vector<TrackedLayer> layers_of(const LayerList& covered) {
-  std::vector<TrackedLayer> layers;
-  for (const py::object& one : covered) {
-    const auto bias = one.attr("bias").cast<std::optional<at::Tensor>>();
-    const auto shard = one.attr("shard").cast<std::optional<at::Tensor>>();
-    layers.push_back({.name = one.attr("name").cast<std::string>(),
-                      .weight = one.attr("weight").cast<at::Tensor>(),
-                      .bias = bias.value_or(at::Tensor()),
-                      .shard = shard.value_or(at::Tensor()),
-                      .groups = one.attr("groups").cast<std::int64_t>(),
-                      .kind = choice<LayerKind>("kind", layer_kind_names(),
-                                                one.attr("kind").cast<std::string>()),
-                      .outputs = range_of(one.attr("outputs")),
-                      .bias_outputs = range_of(one.attr("bias_outputs")),
-                      .training =
-                          [held = share(one.attr("module"))] {
-                            const py::gil_scoped_acquire lock;
-                            return py::handle(held.get()).attr("training").cast<bool>();
-                          },
-                      .partial = one.attr("partial").cast<bool>(),
-                      .buffers = [held = share(one.attr("around"))] { return buffers_of(held); }});
-  }
-  return layers;
-}
 
 // None, a number, "tokens", or a function of the first input.
 ExampleCounter example_counter(py::object examples) {
@@ -200,6 +136,12 @@ void bind_options(py::module_& module) {
           "patch_memory", [](const KfacOptions& options) { return options.patch_memory.value(); },
           [](KfacOptions& options, std::int64_t bytes) { options.patch_memory = Bytes(bytes); })
       .def_readwrite("trace", &KfacOptions::trace)
+      .def_property(
+          "sharing",
+          [](const KfacOptions& options) { return name_of(sharing_names(), options.sharing); },
+          [](KfacOptions& options, const std::string& word) {
+            options.sharing = choice<Sharing>("approximation", sharing_names(), word);
+          })
       .def("validate", [](const KfacOptions& options) { validate(options); });
   module.def("kfac_preset", &kfac_preset, py::arg("name"));
 }

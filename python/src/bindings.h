@@ -15,5 +15,6 @@ void bind_predict(pybind11::module_& module);
 void bind_communicator(pybind11::module_& module);
 void bind_plan_source(pybind11::module_& module);
 void bind_runtime(pybind11::module_& module);
+void bind_curvature(pybind11::module_& module);
 
 }  // namespace spdkfac::python

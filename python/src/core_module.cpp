@@ -7,4 +7,5 @@ PYBIND11_MODULE(SPDKFAC_CORE_MODULE, module) {
   spdkfac::python::bind_communicator(module);
   spdkfac::python::bind_plan_source(module);
   spdkfac::python::bind_runtime(module);
+  spdkfac::python::bind_curvature(module);
 }
