@@ -62,6 +62,18 @@ def test_imagenet_trains_with_sgd(tmp_path: Path) -> None:
 
 
 @on_cpu
+@pytest.mark.parametrize(("name", "pattern", "least"), [
+    ("influence", r"of 50 wrong labels, (\d+) are", 20),  # 2 or 3 by chance
+    ("laplace", r"all layers +accuracy ([0-9.]+)", 60),
+    ("pruning", r"90 % of weights gone: by size [0-9.]+ %, by curvature ([0-9.]+)", 40)])
+def test_curvature_has_uses_in_forty_lines(tmp_path: Path, name: str, pattern: str, least: float) -> None:
+    path = EXAMPLES / f"{name}.py"
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 40
+    found = re.search(pattern, run(path, folder=tmp_path))
+    assert found and float(found[1]) >= least
+
+
+@on_cpu
 def test_planning_walks_through(tmp_path: Path) -> None:
     output = run(EXAMPLES / "planning.py", folder=tmp_path)
     assert "auto" in output and (tmp_path / "planning.html").exists()
