@@ -203,7 +203,8 @@ class Passes:
         count = len(data) if isinstance(data, Sized) else None
         # Each rank draws labels of its own, the same in each pass.
         rank = self._communicator.rank if self._communicator is not None else 0
-        self._generator = torch.Generator(self._device).manual_seed(self.seed + (rank << 32))
+        # The generator of the CPU uses the lower 32 bits alone.
+        self._generator = torch.Generator(self._device).manual_seed(self.seed + rank * 2_654_435_761)
         for index, raw in enumerate(data):
             yield Batch(self, moved(raw, self._device))
             if callable(self._progress):
