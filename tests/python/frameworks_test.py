@@ -35,7 +35,7 @@ def run(folder: Path, example: str, *arguments: str | Path, processes: int = 1, 
                    "HF_HUB_OFFLINE": "1", "XDG_CACHE_HOME": str(folder / "cache")}
     launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
     done = subprocess.run([sys.executable, *launch, str(path), *map(str, arguments)], cwd=folder, env=environment,
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200, check=False)
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
