@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains models of fully_shard on the processes of torchrun, for sharding_test.py.
 
-Usage: torchrun … sharding_worker.py CASE… --out FILE --folder FOLDER; the first process writes the parameters.
+Usage: torchrun … sharding_worker.py CASE… --out FILE; the first process writes the parameters.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def accumulated(synchronous: bool) -> Result:
 
 def trained_kinds(algorithm: str) -> Result:
     model = sharded(many_kinds())
-    optimizer = kfac_over_sgd(model, algorithm=algorithm, split={"c_attn": 3})
+    optimizer = kfac_over_sgd(model, algorithm=algorithm, split={"c_attn": 3}, norms=True)
     for step in range(STEPS):
         optimizer.zero_grad()
         kinds_loss(model, kinds_batch(step, dist.get_rank())).backward()
