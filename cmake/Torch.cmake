@@ -3,7 +3,7 @@
 # that everything on LibTorch links. Callers never ask: optional parts are chosen by the linker.
 
 # LibTorch's interface for C++ changes with its minor version.
-set(SPDKFAC_TESTED_TORCH 2.11 2.13 2.14 2.15)
+set(SPDKFAC_TESTED_TORCH 2.11 2.15)
 
 set(SPDKFAC_WITH_TORCH FALSE)
 set(SPDKFAC_WITH_CUDA FALSE)
