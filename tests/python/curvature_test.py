@@ -70,7 +70,7 @@ def explicit(found: spdkfac.Curvature) -> torch.Tensor:
             whole = torch.cat([places[f"{name}.weight"].flatten(1), places[f"{name}.bias"][:, None]], dim=1)
             rows = list(whole.chunk(groups))
         for group, index in enumerate(rows):
-            product = torch.kron(layer.g.dense()[group].cpu(), layer.a.dense()[group].cpu())
+            product = torch.kron(layer.g.dense()[group], layer.a.dense()[group])
             total[index.reshape(-1)[:, None], index.reshape(-1)] = product
     return total
 
@@ -89,26 +89,26 @@ def test_functions_are_those_of_the_explicit_matrix(found: spdkfac.Curvature) ->
     damped = scale * matrix + DAMPING * torch.eye(len(matrix), dtype=torch.float64)
     inverse = torch.linalg.inv(damped)
     expected = {
-        "product": (found.product(v), v.cpu() @ matrix),
-        "damped product": (found.product(v, scale=scale, damping=DAMPING), v.cpu() @ damped),
-        "solve": (found.solve(v, DAMPING, scale=scale), v.cpu() @ inverse),
+        "product": (found.product(v), v @ matrix),
+        "damped product": (found.product(v, scale=scale, damping=DAMPING), v @ damped),
+        "solve": (found.solve(v, DAMPING, scale=scale), v @ inverse),
         "root": (found.power(found.power(v, -0.5, DAMPING, scale=scale), -0.5, DAMPING, scale=scale),
-                 v.cpu() @ inverse),
+                 v @ inverse),
         "logdet": (found.logdet(DAMPING, scale=scale), torch.linalg.slogdet(damped).logabsdet),
         "trace": (found.trace(), matrix.trace()),
         "diagonal": (found.diagonal(), matrix.diagonal()),
         "diagonal of the inverse": (found.diagonal(-1, DAMPING, scale=scale), inverse.diagonal()),
     }
     wrong = {what: error for what, (own, reference) in expected.items()
-             if not (error := relative(own.cpu().double(), reference)) < 1e-9}
+             if not (error := relative(own.double(), reference)) < 1e-9}
     assert not wrong, wrong
 
 
 @pytest.mark.parametrize("mode", ["mean", *DAMPED_AS_IN_TRAINING])
 def test_dampings_of_other_kinds(found: spdkfac.Curvature, mode: str) -> None:
     layer, v = found["last"], vectors(found, 1)
-    a, g = layer.A.cpu(), layer.G.cpu()
-    own = layer.join(found.unflatten(v))[0, 0].cpu()
+    a, g = layer.A, layer.G
+    own = layer.join(found.unflatten(v))[0, 0]
     if mode == "mean":
         matrix = torch.kron(g, a)
         matrix += DAMPING * matrix.trace() / len(matrix) * torch.eye(len(matrix), dtype=torch.float64)
@@ -117,14 +117,14 @@ def test_dampings_of_other_kinds(found: spdkfac.Curvature, mode: str) -> None:
         more_a, more_g = DAMPED_AS_IN_TRAINING[mode](float(a.trace() / len(a)), float(g.trace() / len(g)))
         expected = torch.linalg.inv(g + more_g * torch.eye(len(g), dtype=torch.float64)) @ own @ torch.linalg.inv(
             a + more_a * torch.eye(len(a), dtype=torch.float64))
-    solved = layer.join(found.unflatten(found.solve(v, DAMPING, mode=mode)))[0, 0].cpu()
+    solved = layer.join(found.unflatten(found.solve(v, DAMPING, mode=mode)))[0, 0]
     assert relative(solved, expected) < 1e-9
 
 
 def test_samples_have_the_covariance(found: spdkfac.Curvature) -> None:
     """4,000 samples: deviations of some percent of the largest variance."""
     generator = torch.Generator(found.device).manual_seed(1)
-    samples = found.sample(4000, damping=1.0, scale=50.0, generator=generator).cpu()
+    samples = found.sample(4000, damping=1.0, scale=50.0, generator=generator)
     expected = torch.linalg.inv(50 * explicit(found) + torch.eye(found.numel))
     assert (samples.T @ samples / len(samples) - expected).abs().max() < 0.1
     assert abs(float(samples.square().sum() / len(samples) / expected.trace()) - 1) < 0.03
@@ -137,7 +137,7 @@ def test_vectors_by_name_or_flat(found: spdkfac.Curvature) -> None:
     solved = found.solve({**by_name, "free": torch.ones(4)}, DAMPING)
     assert set(solved) == set(found.parameters)
     assert torch.equal(found.flatten(solved), found.solve(v, DAMPING))
-    assert torch.equal(found.solve(v[0], DAMPING), found.solve(v, DAMPING)[0])
+    assert relative(found.solve(v[0], DAMPING), found.solve(v, DAMPING)[0]) < 1e-12  # other kernels on a GPU
     single = found.solve(v.float(), DAMPING)
     assert single.dtype == torch.float64
 
