@@ -45,8 +45,7 @@ def main() -> None:
         options.folder, max_steps=options.steps, per_device_train_batch_size=8, max_grad_norm=1.0,
         save_steps=options.steps // 2, logging_steps=5, report_to=[], disable_tqdm=True,
         use_cpu=not torch.cuda.is_available())
-    model: Any = transformers.LlamaForCausalLM(config)
-    model.to(arguments.device)  # before the optimizer is made
+    model: Any = transformers.LlamaForCausalLM(config).to(arguments.device)  # before the optimizer is made
     optimizer = spdkfac.SPDKFACOptimizer(torch.optim.AdamW(model.parameters(), lr=1e-2), model)
     schedule = transformers.get_linear_schedule_with_warmup(optimizer, 4, options.steps)
     trainer = KfacTrainer(model, arguments, train_dataset=data, optimizers=(optimizer, schedule))
@@ -54,6 +53,7 @@ def main() -> None:
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     if trainer.is_world_process_zero():
         print(f"loss {float(losses[0]):.3f} -> {float(losses[-1]):.3f}")
+    trainer.accelerator.end_training()  # or a thread of gloo may abort the process as it ends (pytorch #190489)
 
 
 if __name__ == "__main__":

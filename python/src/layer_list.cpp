@@ -6,6 +6,7 @@
 
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/utils/pythoncapi_compat.h>
 
 namespace spdkfac::python {
 
@@ -13,7 +14,8 @@ namespace py = pybind11;
 
 SharedObject share(py::object object) {
   return SharedObject(object.release().ptr(), [](PyObject* held) {
-    if (Py_IsInitialized() == 0) return;
+    // While Python ends, another thread must not ask for the lock: it would not return.
+    if (Py_IsInitialized() == 0 || Py_IsFinalizing() != 0) return;
     const py::gil_scoped_acquire lock;
     Py_DECREF(held);
   });

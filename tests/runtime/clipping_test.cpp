@@ -2,7 +2,9 @@
 #include "spdkfac/runtime/clipping.h"
 
 #include <cmath>
+#include <limits>
 #include <optional>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -89,6 +91,44 @@ TEST(Clipping, ALayerWithoutInversesCounts) {
   EXPECT_FALSE(result.raw[0].item<bool>());
   EXPECT_TRUE(result.raw[1].item<bool>());
   EXPECT_FALSE(result.bad.item<bool>());
+}
+
+// With grafting and without a clip: two layers, the second of them without inverses.
+TEST(Clipping, KeepsGraftedLengthsUnlessSomethingIsNotFinite) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  struct Case {
+    double inner;
+    double other;
+    bool bad;
+  };
+  // Sums of large numbers are finite.
+  for (const auto& [inner, other, bad] :
+       {Case{5, 1, false}, Case{5, 3e38, false}, Case{5, infinity, true}, Case{5, -infinity, true},
+        Case{5, std::nan(""), true}, Case{infinity, 1, true}, Case{std::nan(""), 1, true}}) {
+    const auto parameter = [](std::vector<float> gradient) {
+      at::Tensor made = torch::zeros({2}, test_options(at::kFloat)).requires_grad_();
+      made.mutable_grad() = torch::tensor(gradient).to(made.device());
+      return made;
+    };
+    const at::Tensor first = parameter({2, 4});
+    const at::Tensor second = parameter({-1, 3});
+    const at::Tensor outside = parameter({static_cast<float>(other), 3e38F});
+    const auto number = [](double value) {
+      return torch::full({}, value, test_options(at::kDouble));
+    };
+    const runtime::Clipped result =
+        runtime::clip_gradients({{0, {first}, number(inner)}, {1, {second}, number(-6)}},
+                                {.learning_rate = 0.1, .momentum = {}, .grafted = true}, {outside});
+    EXPECT_EQ(result.bad.item<bool>(), bad) << inner << " " << other;
+    EXPECT_FALSE(result.raw[0].item<bool>());
+    EXPECT_TRUE(result.raw[1].item<bool>());
+    const double kept = bad ? 0 : 1;
+    EXPECT_EQ(first.grad().sum().item<double>(), kept * 6) << inner << " " << other;
+    EXPECT_EQ(second.grad().sum().item<double>(), kept * 2);
+    const std::vector<float> left =
+        bad ? std::vector<float>{0, 0} : std::vector<float>{static_cast<float>(other), 3e38F};
+    EXPECT_TRUE(outside.grad().cpu().equal(torch::tensor(left)));
+  }
 }
 
 TEST(Momentum, IsThatOfSgd) {

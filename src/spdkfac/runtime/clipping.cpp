@@ -26,6 +26,14 @@ std::vector<at::Tensor> gradients_of(const std::vector<ParameterPart>& parameter
   return gradients;
 }
 
+at::Tensor is_not_finite(const at::Tensor& sum) { return sum.isfinite().logical_not(); }
+
+// Infinite or NaN where one of these gradients is; a double number, so that no sum overflows.
+at::Tensor sum_of_largest(const std::vector<at::Tensor>& gradients) {
+  return at::stack(at::_foreach_norm(gradients, std::numeric_limits<double>::infinity()))
+      .sum(at::kDouble);
+}
+
 struct Gradients {
   std::vector<at::Tensor> tensors;
   std::vector<at::Tensor> buffers;  // of the momentum; undefined where there is none
@@ -91,6 +99,21 @@ at::Tensor clip_scale(const at::Tensor& inner, const at::Tensor& along, const Cl
   return at::where(inner > 0, scale, at::ones_like(inner));
 }
 
+// All lengths stay as they are, so most of the little kernels that find others are left out.
+Clipped clear_if_not_finite(const std::vector<ClippedLayer>& layers, const at::Tensor& inner,
+                            const std::vector<ParameterPart>& others) {
+  const at::Tensor slopes = inner.abs();
+  std::vector<at::Tensor> gradients = gradients_of(others);
+  at::Tensor sum = slopes.sum();
+  if (!gradients.empty()) sum = sum + sum_of_largest(gradients);
+  for (const ClippedLayer& layer : layers) {
+    for (const at::Tensor& one : gradients_of(layer.parameters)) gradients.push_back(one);
+  }
+  const at::Tensor bad = is_not_finite(sum);
+  kfac::scale_or_clear({}, gradients, at::empty({0}, inner.options()), bad);
+  return {bad, inner < 0, slopes, slopes};
+}
+
 }  // namespace
 
 std::vector<ClippedLayer> clipped_layers(const std::vector<TrackedLayer>& layers,
@@ -119,6 +142,7 @@ Clipped clip_gradients(const std::vector<ClippedLayer>& layers, const ClipLimits
   std::vector<at::Tensor> inners;
   for (const ClippedLayer& layer : layers) inners.push_back(layer.inner);
   const at::Tensor inner = at::stack(inners).to(at::kDouble);
+  if (limits.grafted && limits.kl_clip == 0) return clear_if_not_finite(layers, inner, others);
   const Gradients gradients = gradients_of(layers, limits.momentum);
   const at::Tensor squares = kfac::squares_by_layer(
       kfac::lengths_of(gradients.tensors), gradients.layer_of, layers.size(), inner.device());
@@ -133,12 +157,8 @@ Clipped clip_gradients(const std::vector<ClippedLayer>& layers, const ClipLimits
   const at::Tensor scales = (limits.grafted ? at::ones_like(inner) : scaled.scales) * clip;
 
   const std::vector<at::Tensor> kept = gradients_of(others);
-  at::Tensor bad = scaled.inner.isfinite().logical_not();
-  if (!kept.empty()) {
-    const at::Tensor largest =
-        at::stack(at::_foreach_norm(kept, std::numeric_limits<double>::infinity()));
-    bad = bad.logical_or(largest.isfinite().all().logical_not());
-  }
+  const at::Tensor bad =
+      is_not_finite(kept.empty() ? scaled.inner : scaled.inner + sum_of_largest(kept));
   std::vector<at::Tensor> of_tensors;
   const std::vector<at::Tensor> of_layers = scales.unbind();
   for (const std::size_t layer : gradients.layer_of) of_tensors.push_back(of_layers[layer]);
