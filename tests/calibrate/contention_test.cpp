@@ -23,8 +23,8 @@ TEST(RateWhileBusy, CountsOnlyTheBusyTime) {
   EXPECT_EQ(calibrate::rate_while_busy(Seconds(1), Seconds(1), Seconds(0)), 1);
 }
 
-// Messages of an emulated link sleep, but other work on this machine may take any share of its time:
-// only the bounds are certain.
+// Messages of an emulated link sleep, but other work on this machine may take any share of its
+// time: only the bounds are certain.
 TEST(RatesTogether, AreShares) {
   EmulatedLink link = support::emulated_world();
   int advanced = 0;

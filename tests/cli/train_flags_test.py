@@ -106,6 +106,13 @@ CASES: list[tuple[list[str], str]] = [
      "absent/m.jsonl: cannot be written (No such file or directory); check the path of --metrics"),
     (["--trace", "absent/t.json"],
      "absent/t.json: cannot be written (No such file or directory); check the path of --trace"),
+    (["--out", "absent/s.json"],
+     "absent/s.json: cannot be written (No such file or directory); check the path of --out"),
+    *[([*words, "--data", "synthetic"],
+       f"flags: {words[0]} needs several ranks; start the program with mpirun, or remove it")
+      for words in (["--plan", "p.json"], ["--plan-out", "p.json"], ["--cluster", "paper-64x2080ti"],
+                    ["--cluster-file", "c.json"], ["--recalibrate"],
+                    ["--plan-out", "p.json", "--algorithm", "sgd"])],
 ]
 # What the parser says in its own words: the flags, and a part of the message.
 PARSER_CASES = [(["--coffee"], "--coffee"), (["--lr"], "--lr"), (["--data", "mnist"], "mnist"),

@@ -41,7 +41,10 @@ class TrainTest(TrainTestCase):
         self.assertEqual(summary["test_accuracy"], epochs[-1]["test_accuracy"])
 
     def test_a_partial_epoch_is_an_epoch_with_fewer_steps(self) -> None:
-        self.train("--max-steps", "13", "--metrics", "m.jsonl")
+        summary = self.train("--max-steps", "13", "--metrics", "m.jsonl", "--out", "s.json")
+        written = json.loads((self.folder / "s.json").read_text(encoding="utf-8"))
+        self.assertLessEqual(SUMMARY_FIELDS, written.keys())
+        self.assertEqual({**summary, **written}, summary)
         self.assertEqual([(line["epoch"], line["steps"]) for line in self.metrics("m.jsonl")],
                          [(1, 10), (2, 3)])
 

@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/base/json.h"
 #include "spdkfac/cli/flags.h"
 #include "spdkfac/cli/kfac_flags.h"
 #include "spdkfac/cli/on_ranks.h"
@@ -175,6 +176,7 @@ void TrainVerb::add_flags() {
   option("--trace", options.trace, "Write a trace of the last step, for ui.perfetto.dev", "FILE");
   verb->add_flag("--json", options.json, "Print a summary as JSON; other output goes to stderr")
       ->group(group);
+  option("--out", options.out, "Also write the summary as JSON", "FILE");
 
   group = "Checkpoints";
   option("--checkpoint-dir", options.checkpoint_dir, "Folder for the checkpoints of this run",
@@ -259,6 +261,9 @@ train::TrainResult TrainVerb::train_with_clear_errors() const {
 void TrainVerb::run() const {
   train::TrainResult result;
   run_on_ranks([&] { result = train_with_clear_errors(); });
+  if (result.first_rank && !options.out.empty()) {
+    write_file_atomically(options.out, result.summary.dump(1) + "\n");
+  }
   if (options.json && result.first_rank) print_json(result.summary);
   constexpr int kSignalExit = 128;
   if (result.signal != 0) std::exit(kSignalExit + result.signal);

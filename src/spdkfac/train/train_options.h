@@ -71,6 +71,7 @@ struct TrainOptions {
   std::int64_t checkpoint_every = 0;  // 0: at the end of epochs
   int keep = 3;
   bool resume = false;
+  std::string out;  // for the summary
   bool json = false;
 
   bool second_order() const { return algorithm != "sgd"; }

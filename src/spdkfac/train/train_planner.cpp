@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/train/train_planner.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "spdkfac/base/data_files.h"
@@ -39,6 +41,20 @@ Plan plan_of_file(const TrainOptions& options) {
   return plan;
 }
 
+// One rank sends nothing, so it plans nothing.
+void refuse_plans(const RankOptions& options) {
+  for (const auto& [flag, given] : {std::pair("--plan", !options.plan_file.empty()),
+                                    std::pair("--plan-out", !options.plan_out.empty()),
+                                    std::pair("--cluster", !options.cluster.empty()),
+                                    std::pair("--cluster-file", !options.cluster_file.empty()),
+                                    std::pair("--recalibrate", options.recalibrate)}) {
+    if (given) {
+      throw ConfigError(fmt::format(
+          "flags: {} needs several ranks; start the program with mpirun, or remove it", flag));
+    }
+  }
+}
+
 }  // namespace
 
 CostModel simulated_cluster(const RankOptions& options) {
@@ -66,8 +82,11 @@ CostModel costs_of_ranks(const RankOptions& options, const Ranks& ranks, at::Dev
 Distribution make_distribution(const TrainOptions& options, const Ranks& ranks, at::Device device,
                                const std::function<void(const std::string&)>& say) {
   Distribution distribution;
-  if (ranks.alone()) return distribution;
   const RankOptions& rank_options = options.ranks;
+  if (ranks.alone()) {
+    refuse_plans(rank_options);
+    return distribution;
+  }
   distribution.communicator = ranks.communicator();
   distribution.model_name = options.model;
   distribution.profile_steps = rank_options.profile_steps;

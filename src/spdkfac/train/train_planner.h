@@ -19,7 +19,8 @@ CostModel costs_of_ranks(const RankOptions& options, const Ranks& ranks, at::Dev
                          const std::function<void(const std::string&)>& say);
 
 // How the ranks of a run share the work: the plan of a file, or plans for the costs of a cluster
-// file, or for those of a quick calibration. Files for another number of ranks are ConfigErrors.
+// file, or for those of a quick calibration. Files for another number of ranks are ConfigErrors, as
+// are files and costs for one rank.
 Distribution make_distribution(const TrainOptions& options, const Ranks& ranks, at::Device device,
                                const std::function<void(const std::string&)>& say);
 

@@ -34,12 +34,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // A long run must not end with a path that could never be written.
-void check_trace(const std::string& path) {
+void check_output(const std::string& path, const char* flag) {
   if (path.empty()) return;
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (::access(folder.empty() ? "." : folder.c_str(), W_OK) == 0) return;
-  throw ConfigError(fmt::format("{}: cannot be written ({}); check the path of --trace", path,
-                                std::strerror(errno)));
+  throw ConfigError(fmt::format("{}: cannot be written ({}); check the path of {}", path,
+                                std::strerror(errno), flag));
 }
 
 // Where the random numbers of a device stand.
@@ -371,7 +371,11 @@ TrainResult Trainer::finish() {
 TrainResult train(const TrainOptions& options, TrainListener& listener) {
   auto ranks = std::make_unique<Ranks>(options.ranks, find_device(options.device));
   const bool first = ranks->first();
-  if (first) check_trace(options.trace);
+  if (first) {
+    check_output(options.trace, "--trace");
+    check_output(options.ranks.plan_out, "--plan-out");
+    check_output(options.out, "--out");
+  }
   SilentListener silent;
   TrainResult result = Trainer(options, std::move(ranks), first ? listener : silent).run();
   result.first_rank = first;

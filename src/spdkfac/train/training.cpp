@@ -2,6 +2,7 @@
 #include "spdkfac/train/training.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 #include <torch/torch.h>
@@ -181,10 +182,10 @@ Training make_training(const TrainOptions& options, std::unique_ptr<Ranks> given
   training.train = training.train.to(training.device);
   training.test = training.test.to(training.device);
   if (!ranks.alone()) ranks.require_same("the first parameters", training.digest());
+  Distribution distribution = make_distribution(options, ranks, training.device, say);
   if (options.second_order() || !ranks.alone()) {
     training.kfac = std::make_unique<Preconditioner>(
-        *training.model, options.kfac, make_distribution(options, ranks, training.device, say),
-        make_logger({.level = "warning"}));
+        *training.model, options.kfac, std::move(distribution), make_logger({.level = "warning"}));
   }
   make_optimizers(options, training);
   // Random numbers of training itself, such as dropout's, differ from rank to rank.
