@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Iteration times of algorithms on a slow link, measured and predicted: RANKS ranks (4) in a network of
+# Iteration times of algorithms on a slow link, with forecast and replay: RANKS ranks (4) in a network of
 # their own whose loopback carries RATE (1gbit), a quarter-width ResNet-50. Needs root for the network.
 # Further arguments go to `spdkfac bench iteration`.
 set -euo pipefail

@@ -202,7 +202,7 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
                 send_gradients=sends or group is None,
                 messages_after_passes=group is not None and others_send_too(
                     module, dist.get_backend(group), averages_gradients=not sends),
-                model_name=name, profile_steps=0 if followed else profile_steps, log_level=log_level)
+                model_name=name, profile_steps=profile_steps, log_level=log_level)
 
         self._make, self._options = make, options
         self._device = layers[0].weight.device

@@ -24,6 +24,7 @@
 #include "spdkfac/runtime/distribution.h"
 #include "spdkfac/runtime/preconditioner.h"
 #include "spdkfac/runtime/presets.h"
+#include "spdkfac/runtime/step_control.h"
 #include "spdkfac/runtime/step_meter.h"
 
 namespace spdkfac::python {
@@ -171,6 +172,18 @@ py::tuple state(Preconditioner& kfac) {
   return py::make_tuple(state.options, as_dict(state.counters), state.tensors);
 }
 
+// Python has what StepControl does as methods of the Preconditioner.
+template <class Result, class... Arguments>
+auto of_control(Result (StepControl::*method)(Arguments...)) {
+  return [method](Preconditioner& kfac, Arguments... arguments) {
+    return (StepControl(kfac).*method)(arguments...);
+  };
+}
+template <class Result>
+auto of_control(Result (StepControl::*method)() const) {
+  return [method](Preconditioner& kfac) { return (StepControl(kfac).*method)(); };
+}
+
 void load(Preconditioner& kfac, const std::string& options,
           const std::map<std::string, std::int64_t>& counters,
           const std::map<std::string, at::Tensor>& tensors) {
@@ -178,7 +191,7 @@ void load(Preconditioner& kfac, const std::string& options,
   for (const auto& [name, field] : runtime::counter_fields()) {
     const auto found = counters.find(name);
     if (found == counters.end()) {
-      kfac.load_failed();
+      StepControl(kfac).load_failed();
       throw ConfigError(
           fmt::format("kfac state: has no counter {}; load a state that state_dict() "
                       "returned",
@@ -262,21 +275,21 @@ void bind_preconditioner(py::module_& module) {
           py::arg("factor_interval") = py::none(), py::arg("inverse_interval") = py::none(),
           unlocked)
       .def_property_readonly("options", &Preconditioner::options, py::return_value_policy::copy)
-      .def_property_readonly("judges_damping", &Preconditioner::judges_damping)
-      .def("judge_damping", &Preconditioner::judge_damping, py::arg("loss_before"),
+      .def_property_readonly("judges_damping", of_control(&StepControl::judges_damping))
+      .def("judge_damping", of_control(&StepControl::judge_damping), py::arg("loss_before"),
            py::arg("loss_after"), unlocked)
       .def("synchronize", &Preconditioner::synchronize, unlocked)
       .def("discard", &Preconditioner::discard, unlocked)
-      .def("gradients_zeroed", &Preconditioner::gradients_zeroed, unlocked)
+      .def("gradients_zeroed", of_control(&StepControl::gradients_zeroed), unlocked)
       .def("set_loss_scale",
            [](Preconditioner& kfac, py::object scale) {
-             kfac.set_loss_scale([held = share(std::move(scale))] {
+             StepControl(kfac).set_loss_scale([held = share(std::move(scale))] {
                const py::gil_scoped_acquire lock;
                return py::handle(held.get())().cast<at::Tensor>();
              });
            })
-      .def_property_readonly("unseen_layers", &Preconditioner::unseen_layers)
-      .def_property_readonly("wants_calls", &Preconditioner::wants_calls)
+      .def_property_readonly("unseen_layers", of_control(&StepControl::unseen_layers))
+      .def_property_readonly("wants_calls", of_control(&StepControl::wants_calls))
       .def_property_readonly("counters", &counters)
       .def_property_readonly("memory", &memory)
       .def_property_readonly("plan",
@@ -295,7 +308,7 @@ void bind_preconditioner(py::module_& module) {
       .def_property_readonly("state_names", &state_names)
       .def("state", &state)
       .def("load", &load)
-      .def("load_failed", &Preconditioner::load_failed, unlocked);
+      .def("load_failed", of_control(&StepControl::load_failed), unlocked);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "spdkfac/runtime/kfac_state.h"
 #include "spdkfac/runtime/preconditioner.h"
 #include "spdkfac/runtime/presets.h"
+#include "spdkfac/runtime/step_control.h"
 #include "spdkfac/runtime/update.h"
 
 // Communicators.

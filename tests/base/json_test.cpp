@@ -397,15 +397,13 @@ TEST(JsonValue, NumberTakesIntegersAndNamesItsBounds) {
       expected + " (got \"1\")");
 }
 
-TEST(JsonValue, PositiveAndNonNegativeNumbersDifferAtZero) {
+TEST(JsonValue, NonNegativeNumbersBeginAtZero) {
   const Json zero = 0;
   EXPECT_EQ(JsonValue(zero, "f.json").non_negative_number(), 0.0);
-  EXPECT_EQ(value_message("0", [](const JsonValue& value) { value.positive_number(); }),
-            "f.json: layers[3].d_a: expected a positive number (got 0)");
   EXPECT_EQ(value_message("-1e-9", [](const JsonValue& value) { value.non_negative_number(); }),
             "f.json: layers[3].d_a: expected a non-negative number (got -1e-09)");
   const Json infinite = kInfinity;
-  EXPECT_THROW(JsonValue(infinite, "f.json").positive_number(), ConfigError);
+  EXPECT_THROW(JsonValue(infinite, "f.json").non_negative_number(), ConfigError);
 }
 
 TEST(JsonValue, OtherKindsNameWhatTheyExpect) {

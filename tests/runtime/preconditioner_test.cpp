@@ -249,7 +249,8 @@ TEST(Preconditioner, AScaledLossYieldsTheSameFactors) {
     torch::manual_seed(13);
     TinyNet model;
     Preconditioner kfac(*model, {});
-    if (scale != 1) kfac.set_loss_scale([&] { return torch::full({}, scale, at::kFloat); });
+    if (scale != 1)
+      StepControl(kfac).set_loss_scale([&] { return torch::full({}, scale, at::kFloat); });
     (loss_of(model, batch) * scale).backward();
     for (const at::Tensor& parameter : model->parameters()) parameter.grad().div_(scale);
     kfac.step(0.1);

@@ -10,6 +10,7 @@
 
 #include "runtime/thread_net.h"
 #include "spdkfac/runtime/damping_trial.h"
+#include "spdkfac/runtime/step_control.h"
 #include "spdkfac/runtime/step_meter.h"
 #include "support/config_error.h"
 
@@ -350,13 +351,13 @@ TEST(LmDamping, FollowsTheRatioOfTheLossAndItsModel) {
         kfac.step(rate);
         const torch::NoGradGuard no_grad;
         layer->weight.sub_(layer->weight.grad(), rate);
-        ASSERT_EQ(kfac.judges_damping(), step % 5 == 0);
+        ASSERT_EQ(StepControl(kfac).judges_damping(), step % 5 == 0);
         if (step % 5 != 0) continue;
         const double rho = (hand.loss() - before) / predicted;
         const double power = std::pow(0.9, 5);
         directions.insert(rho > 0.75 ? -1 : rho < 0.25 ? 1 : 0);
         hand.damping *= rho > 0.75 ? power : rho < 0.25 ? 1 / power : 1;
-        kfac.judge_damping(loss.item<double>(), loss_of_layer().item<double>());
+        StepControl(kfac).judge_damping(loss.item<double>(), loss_of_layer().item<double>());
         EXPECT_NEAR(kfac.options().damping, hand.damping, 1e-12 * hand.damping);
       }
       EXPECT_NEAR(layer->weight[0][0].item<double>(), hand.w0, 1e-9);
@@ -397,7 +398,8 @@ TEST(LmDamping, NeedsTheLossAndNoGrafting) {
   TwoBranches model;
   Preconditioner kfac(*model, options);
   const at::Tensor input = torch::randn({4, 3}, at::kDouble);
-  EXPECT_THAT(config_error([&] { kfac.judge_damping(1, 1); }), HasSubstr("no step to judge"));
+  EXPECT_THAT(config_error([&] { StepControl(kfac).judge_damping(1, 1); }),
+              HasSubstr("no step to judge"));
   const auto step = [&] {
     model->zero_grad();
     model->loss(input, 1).backward();

@@ -12,6 +12,7 @@
 #include "runtime/thread_ranks.h"
 #include "spdkfac/comm/threads.h"
 #include "spdkfac/runtime/preconditioner.h"
+#include "spdkfac/runtime/step_control.h"
 
 namespace spdkfac::support {
 
@@ -69,8 +70,8 @@ inline void thread_step(ThreadNet& model, Preconditioner& kfac, const at::Tensor
   kfac.step(kThreadRate);
   const torch::NoGradGuard no_grad;
   for (at::Tensor& parameter : model->parameters()) parameter.sub_(parameter.grad(), kThreadRate);
-  if (!kfac.judges_damping()) return;
-  kfac.judge_damping(loss.item<double>(), model(input).square().mean().item<double>());
+  if (!StepControl(kfac).judges_damping()) return;
+  StepControl(kfac).judge_damping(loss.item<double>(), model(input).square().mean().item<double>());
 }
 
 // Parameters after training on rows [rank·rows, (rank+1)·rows) of each input.

@@ -11,6 +11,7 @@
 #include "runtime/thread_net.h"
 #include "spdkfac/comm/threads.h"
 #include "spdkfac/plan/planner.h"
+#include "spdkfac/runtime/step_control.h"
 #include "support/config_error.h"
 
 namespace spdkfac {
@@ -327,7 +328,7 @@ TEST_F(ThreadRanks, AStateThatOneRankCannotReadIsAnErrorOnAll) {
       if (&all == &inputs.front()) first = kfac.state().read_all();
     }
     errors.at(static_cast<std::size_t>(rank)) =
-        config_error([&] { rank == 1 ? kfac.load_failed() : kfac.load(first); });
+        config_error([&] { rank == 1 ? StepControl(kfac).load_failed() : kfac.load(first); });
     steps.at(static_cast<std::size_t>(rank)) = kfac.counters().steps;
   });
   EXPECT_THAT(errors[0], testing::HasSubstr("kfac state: rank 1 of 2 failed"));
@@ -449,6 +450,34 @@ TEST_F(ThreadRanks, PlansAreMadeAgainWhenAStepWithFactorsWasTimed) {
     EXPECT_FALSE(layer.times->inverse_a.has_value()) << "none was timed: that of the cost model";
   }
   EXPECT_EQ(tables_of_plans({.damping = 0.1}, 2, 3).size(), 2U) << "factors in every step";
+}
+
+TEST_F(ThreadRanks, LayersAreNotTimedForAGivenPlan) {
+  const std::vector<at::Tensor> inputs = inputs_of(2, 3);
+  run_ranks(2, [&](const std::shared_ptr<Communicator>& communicator) {
+    // The plan that three steps followed, and whether the layers have times after them.
+    const auto train = [&](const PlanSource& plans) {
+      Distribution distribution = two_ranks(communicator);
+      distribution.plans = plans;
+      distribution.profile_steps = 1;
+      ThreadNet model;
+      Preconditioner kfac(*model, {.damping = 0.1}, distribution);
+      for (const at::Tensor& all : inputs) {
+        model->zero_grad();
+        model(all.narrow(0, communicator->rank() * kThreadExamples, kThreadExamples))
+            .square()
+            .mean()
+            .backward();
+        kfac.step(kThreadRate);
+      }
+      return std::pair(kfac.plan().value(), kfac.model().layers.front().times.has_value());
+    };
+    const auto [plan, timed] = train(PlanForCosts{thread_costs(2), preset("spd-kfac")});
+    EXPECT_TRUE(timed);
+    const auto [followed, timed_again] = train(FollowPlan{plan});
+    EXPECT_FALSE(timed_again);
+    EXPECT_EQ(followed.digest(), plan.digest());
+  });
 }
 
 }  // namespace

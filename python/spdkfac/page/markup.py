@@ -32,11 +32,6 @@ def script_json(value: object) -> str:
     return text
 
 
-def paragraph(text: str, kind: str = "") -> str:
-    attribute = f' class="{kind}"' if kind else ""
-    return f"<p{attribute}>{escape(text)}</p>"
-
-
 def items(texts: Iterable[str], kind: str = "findings") -> str:
     return f'<ul class="{kind}">' + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>"
 

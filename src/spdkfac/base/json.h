@@ -37,7 +37,6 @@ class JsonValue {
   // Numbers are finite by construction of JSON; bounds are inclusive.
   std::int64_t integer(std::int64_t min, std::int64_t max) const;
   double number(double min, double max) const;
-  double positive_number() const;
   double non_negative_number() const;
   bool boolean() const;
   std::string string() const;  // may be empty

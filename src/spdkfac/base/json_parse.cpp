@@ -145,13 +145,12 @@ Problem describe_syntax_error(std::string_view text, std::size_t consumed,
 // Walks over the text for nlohmann's parser and tells the builder how far it has come.
 class Cursor {
  public:
-  // NOLINTBEGIN(readability-identifier-naming): names the standard asks for
+  // Names that the standard asks for.
   using iterator_category = std::input_iterator_tag;
   using value_type = char;
   using difference_type = std::ptrdiff_t;
   using pointer = const char*;
   using reference = const char&;
-  // NOLINTEND(readability-identifier-naming)
 
   Cursor(const char* at, const char*& reached) : at_(at), reached_(&reached) {}
 

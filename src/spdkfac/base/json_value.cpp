@@ -64,14 +64,6 @@ double JsonValue::number(double min, double max) const {
   fail_expected(describe_range("a number", min, max));
 }
 
-double JsonValue::positive_number() const {
-  if (value_->is_number()) {
-    const auto value = value_->get<double>();
-    if (std::isfinite(value) && value > 0) return value;
-  }
-  fail_expected("a positive number");
-}
-
 double JsonValue::non_negative_number() const {
   if (value_->is_number()) {
     const auto value = value_->get<double>();

@@ -18,7 +18,7 @@ struct ConvCall {
   using Axes = std::array<std::int64_t, 3>;
 
   ConvCall() = default;
-  ConvCall(const ConvGeometry& plane);  // NOLINT: two dimensions are the usual case
+  ConvCall(const ConvGeometry& plane);  // two dimensions are the usual case
 
   std::int64_t dimensions = 2;
   Axes kernel{1, 1, 1};

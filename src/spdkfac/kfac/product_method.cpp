@@ -16,8 +16,7 @@
 namespace spdkfac::kfac {
 namespace {
 
-// Below this part of a full product of patches, shifts are faster; measured on CPUs
-// (docs/benchmarking.md).
+// Below this part of a full product of patches, shifts are faster on CPUs.
 constexpr double kWorthShifting = 0.35;
 constexpr int kRuns = 5;
 
@@ -64,11 +63,6 @@ ProductMethod faster(const MeasuredMethod& measured) {
 }
 
 }  // namespace
-
-const std::vector<std::string>& product_method_names() {
-  static const std::vector<std::string> names = {"patches", "shifts"};
-  return names;
-}
 
 ProductMethod product_method(const at::Tensor& input, const ConvGeometry& conv,
                              const std::function<void(ProductMethod)>& run) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +12,6 @@ namespace spdkfac::kfac {
 
 // How the factor A of a convolution is computed (patches.h, shifts.h).
 enum class ProductMethod { kPatches, kShifts };
-const std::vector<std::string>& product_method_names();  // patches, shifts
 
 // The method for such a call. On the CPU, and where torch was told to be deterministic, by the work
 // that they do. On a GPU both are run a few times when a shape is first seen (`run` computes the

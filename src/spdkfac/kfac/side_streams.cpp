@@ -1,19 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/kfac/side_streams.h"
 
-#include <algorithm>
-
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace spdkfac::kfac {
-namespace {
-
-// More do not help: one H200 is full with eight factorisations at a time (docs/benchmarking.md).
-constexpr std::size_t kStreams = 8;
-
-}  // namespace
 
 void SideStreams::run(c10::Device device, std::size_t tasks,
                       const std::function<void(std::size_t)>& task) {
@@ -22,7 +14,7 @@ void SideStreams::run(c10::Device device, std::size_t tasks,
     return;
   }
   const c10::impl::VirtualGuardImpl guard(device.type());
-  while (streams_.size() < std::min(kStreams, tasks)) {
+  while (streams_.size() < tasks) {
     streams_.push_back(guard.getStreamFromGlobalPool(device));
   }
   const c10::Stream current = guard.getStream(device);

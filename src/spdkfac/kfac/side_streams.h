@@ -9,7 +9,7 @@
 
 namespace spdkfac::kfac {
 
-// Runs independent tasks side by side on a GPU, each on the next of a few streams. They start
+// Runs independent tasks side by side on a GPU, each on a stream of its own. They start
 // behind everything queued on the current stream, which goes on behind all of them; the host waits
 // for nothing. What a task allocates must stay inside it, and what it reads must outlive the call
 // or be as old as the streams. On the CPU tasks run one after the other.

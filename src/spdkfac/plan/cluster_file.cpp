@@ -173,7 +173,7 @@ CostModel parse_cluster(const Json& document, const std::string& where) {
   costs.all_reduce = parse_collective(collectives.required("all_reduce"));
   costs.broadcast = parse_collective(collectives.required("broadcast"));
   costs.reduce = parse_collective(collectives.required("reduce"));
-  // Files of earlier versions have it; no plan sends an all-gather.
+  // Files of earlier versions have it; its costs are not used.
   if (const auto unused = collectives.optional("all_gather")) parse_collective(*unused);
   collectives.finish();
   costs.inverse = parse_inverse(object.required("inverse"));

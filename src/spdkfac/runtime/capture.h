@@ -41,8 +41,8 @@ class CaptureSink {
 // Shows a sink the calls of tracked layers on this thread, and on those of its backward passes,
 // from now until destruction: those with gradients on, in training mode and with a weight that
 // requires one. Works on unmodified modules and on functional calls, since it stands between
-// callers and torch's operators (conv2d, linear, addmm, mm, matmul) and knows layers by their
-// weights. Several may exist at once.
+// callers and torch's operators (kinds/) and knows layers by their weights. Several may exist at
+// once.
 //
 // Calls that only repeat earlier ones in a backward pass, for activations that were not kept, are
 // not shown; where the earlier ones had gradients off (reentrant checkpointing), they are.

@@ -57,7 +57,7 @@ struct Distribution {
   bool messages_after_passes = false;
   std::string model_name = "model";  // in plans and cluster files
   // After this many steps the plan is made again from the times of layers, measured meanwhile and
-  // averaged over the ranks; 0: never.
+  // averaged over the ranks; 0: never. A FollowPlan stays.
   std::int64_t profile_steps = 5;
 };
 

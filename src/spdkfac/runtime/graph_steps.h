@@ -21,7 +21,7 @@ namespace spdkfac {
 // rate too: call forget() when that changes. On the CPU `step` is called each time.
 class GraphSteps {
  public:
-  // With options.trace, or several ranks: a ConfigError.
+  // Several ranks, adaptive intervals, lm_damping or options.trace are a ConfigError.
   GraphSteps(Preconditioner& kfac, std::function<void()> step);
   ~GraphSteps();
 

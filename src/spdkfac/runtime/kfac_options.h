@@ -26,7 +26,7 @@ ExampleCounter tokens_as_examples();
 // What a Preconditioner does. The names are those of the flags of `spdkfac train`.
 struct KfacOptions {
   double damping = 0.01;  // γ
-  // Every 5 steps γ follows what the step did to the loss (Preconditioner::judge_damping).
+  // Every 5 steps γ follows what the step did to the loss (StepControl::judge_damping).
   bool lm_damping = false;
   Damping damping_mode = Damping::kPi;
   double running_average = 0.95;  // ρ

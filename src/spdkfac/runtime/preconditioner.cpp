@@ -74,25 +74,9 @@ void Preconditioner::synchronize() { impl_->synchronize(); }
 
 void Preconditioner::change(const KfacChanges& changes) { impl_->change(changes); }
 
-bool Preconditioner::judges_damping() const { return impl_->judges_damping(); }
-
-void Preconditioner::judge_damping(double loss_before, double loss_after) {
-  impl_->judge_damping(loss_before, loss_after);
-}
-
-void Preconditioner::set_loss_scale(std::function<at::Tensor()> scale) {
-  impl_->set_loss_scale(std::move(scale));
-}
-
 int Preconditioner::ranks() const { return impl_->ranks(); }
 
-std::vector<std::size_t> Preconditioner::unseen_layers() const { return impl_->unseen_layers(); }
-
-bool Preconditioner::wants_calls() const { return impl_->wants_calls(); }
-
 void Preconditioner::discard() { impl_->discard(); }
-
-void Preconditioner::gradients_zeroed() { impl_->gradients_zeroed(); }
 
 KfacCounters Preconditioner::counters() { return impl_->counters(); }
 
@@ -109,7 +93,5 @@ const ModelSpec& Preconditioner::model() const { return impl_->plans().model(); 
 KfacStateStream Preconditioner::state() { return impl_->state(); }
 
 void Preconditioner::load(const KfacState& state) { impl_->load(state); }
-
-void Preconditioner::load_failed() { impl_->load_failed(); }
 
 }  // namespace spdkfac

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstddef>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -66,30 +64,8 @@ class Preconditioner {
   // change between steps. States hold the values that have changed.
   void change(const KfacChanges& changes);
 
-  // With lm_damping, after every fifth step(): update the parameters, compute the loss on the same
-  // batch again, discard() what that has captured, and tell both values, of this rank's part of the
-  // batch. All ranks do so. The update must leave the gradients alone.
-  bool judges_damping() const;
-  void judge_damping(double loss_before, double loss_after);
-
-  // For losses that are multiplied by a factor, as in mixed precision: asked for that factor, a 0-d
-  // tensor, in each backward pass; what comes to G is divided by it. Gradients of parameters are to
-  // be divided by the caller before step().
-  void set_loss_scale(std::function<at::Tensor()> scale);
-
-  // Layers, by their index in layers(), that have a gradient though no call of them was seen since
-  // the last step; none where the coming step needs no factors. Something hides them from the
-  // capture, or something else than a call made the gradient.
-  std::vector<std::size_t> unseen_layers() const;
-  // Whether the coming step needs the calls of layers: for factors, the first plan or times. In
-  // other steps they may be hidden, as compiled code does.
-  bool wants_calls() const;
-
   // Forgets what was captured since the last step, for a batch that is not to count.
   void discard();
-  // Tells that the gradients were set to zero: what was captured for them does not count either.
-  // Not needed where zero_grad() sets them to none, its default, before the next forward pass.
-  void gradients_zeroed();
 
   // On CUDA the last step's events are counted when the next step begins; this waits for them, and
   // for those of replayed steps.
@@ -110,13 +86,11 @@ class Preconditioner {
   // may load all tensors, or a part; what it needs and lacks comes from a rank that has it.
   KfacStateStream state();
   void load(const KfacState& state);
-  // For a rank that could not read what it should load: the others are in load(), which fails
-  // there.
-  void load_failed();
 
  private:
-  friend class GraphSteps;  // graph_steps.h
-  friend class StepMeter;   // step_meter.h
+  friend class GraphSteps;   // graph_steps.h
+  friend class StepControl;  // step_control.h
+  friend class StepMeter;    // step_meter.h
   class Impl;
   std::unique_ptr<Impl> impl_;
 };

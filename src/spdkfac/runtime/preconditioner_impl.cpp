@@ -25,11 +25,12 @@ int ranks_of(const Distribution& distribution) {
   return distribution.communicator ? distribution.communicator->size() : 1;
 }
 
-// One rank has nobody to average gradients with, and a plan that no times change.
+// One rank has nobody to average gradients with. No times change its plan, or one that is given.
 Distribution completed(Distribution distribution) {
   if (!distribution.communicator) distribution.communicator = make_local_communicator();
-  if (distribution.communicator->size() == 1) {
-    distribution.send_gradients = false;
+  const bool alone = distribution.communicator->size() == 1;
+  if (alone) distribution.send_gradients = false;
+  if (alone || std::holds_alternative<FollowPlan>(distribution.plans)) {
     distribution.profile_steps = 0;
   }
   return distribution;

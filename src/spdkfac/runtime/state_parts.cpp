@@ -27,7 +27,7 @@ constexpr std::array<std::pair<at::ScalarType, const char*>, 10> kTypes = {{{at:
 
 std::int64_t triangle(std::int64_t dim) { return dim * (dim + 1) / 2; }
 
-// The place of a part in a message, in bytes.
+// How many bytes a part takes in a message.
 std::int64_t packed_bytes(const StatePart& part) {
   return static_cast<std::int64_t>(tensor_bytes(packed_spec("", part)));
 }

@@ -21,7 +21,7 @@ struct OutputRange {
 
 // A parameter, or a range of it along one axis.
 struct ParameterPart {
-  ParameterPart(at::Tensor whole, OutputRange outputs = {}, std::int64_t along = 0)  // NOLINT
+  ParameterPart(at::Tensor whole, OutputRange outputs = {}, std::int64_t along = 0)
       : parameter(std::move(whole)), range(outputs), axis(along) {}
 
   at::Tensor parameter;

@@ -13,8 +13,8 @@ struct BusyTime {
   Seconds end;
 };
 
-// The network as every collective sees it: each involves all ranks, so one message at a time,
-// first in first out, whatever its root.
+// The network as the collectives of some ranks see it: one message at a time, first in first out,
+// whatever its root.
 class Channel {
  public:
   // Carries a message that the last rank has reached at `ready`; returns when.

@@ -92,7 +92,6 @@ Distribution make_distribution(const TrainOptions& options, const Ranks& ranks, 
   distribution.profile_steps = rank_options.profile_steps;
   if (!rank_options.plan_file.empty()) {
     distribution.plans = FollowPlan{plan_of_file(options), rank_options.plan_file};
-    distribution.profile_steps = 0;
     say(fmt::format("plan: {}", rank_options.plan_file));
     return distribution;
   }

@@ -19,6 +19,7 @@
 #include "spdkfac/base/error.h"
 #include "spdkfac/data/batches.h"
 #include "spdkfac/plan/plan_file.h"
+#include "spdkfac/runtime/step_control.h"
 #include "spdkfac/runtime/step_meter.h"
 #include "spdkfac/train/device.h"
 #include "spdkfac/train/interrupt.h"
@@ -205,9 +206,9 @@ void Trainer::train_step(const data::Batch& batch) {
   loss.backward();
   if (training_.kfac) training_.kfac->step(rate, momentum_of(*training_.optimizer));
   training_.update(rate);
-  if (training_.kfac && training_.kfac->judges_damping()) {
+  if (training_.kfac && StepControl(*training_.kfac).judges_damping()) {
     const double after = value_again(training_, *random, [&] { return loss_of(batch); });
-    training_.kfac->judge_damping(loss.item<double>(), after);
+    StepControl(*training_.kfac).judge_damping(loss.item<double>(), after);
   }
   loss_.add_(loss.detach(), batch.size());
   ++position_.step;
