@@ -35,17 +35,16 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(1)
     # Each text repeats four words, so that the next word can be learned.
-    data: list[dict[str, Any]] = []
-    for _ in range(256):
-        words = torch.randint(3, 64, (4,)).repeat(4)
-        data.append({"input_ids": words, "labels": words})
+    texts = [torch.randint(3, 64, (4,)).repeat(4) for _ in range(256)]
+    data: list[dict[str, Any]] = [{"input_ids": words, "labels": words} for words in texts]
     config = transformers.LlamaConfig(vocab_size=64, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
                                       num_attention_heads=4, max_position_embeddings=32)
     arguments = transformers.TrainingArguments(
         options.folder, max_steps=options.steps, per_device_train_batch_size=8, max_grad_norm=1.0,
         save_steps=options.steps // 2, logging_steps=5, report_to=[], disable_tqdm=True,
         use_cpu=not torch.cuda.is_available())
-    model: Any = transformers.LlamaForCausalLM(config).to(arguments.device)  # before the optimizer is made
+    model: Any = transformers.LlamaForCausalLM(config)
+    model.to(arguments.device)  # before the optimizer is made
     optimizer = spdkfac.SPDKFACOptimizer(torch.optim.AdamW(model.parameters(), lr=1e-2), model)
     schedule = transformers.get_linear_schedule_with_warmup(optimizer, 4, options.steps)
     trainer = KfacTrainer(model, arguments, train_dataset=data, optimizers=(optimizer, schedule))

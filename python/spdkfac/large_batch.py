@@ -78,7 +78,11 @@ def rescaled_layers(layers: CoveredLayers, choice: bool | Iterable[str]) -> list
         raise ConfigError(f"kfac: rescale_weights={choice!r} is one string; pass a list of patterns")
     found: list[CoveredLayer] = []
     for pattern in choice:
-        matched = [layer for layer in layers.tracked if re.search(pattern, layer.name)]
+        try:
+            matched = [layer for layer in layers.tracked if re.search(pattern, layer.name)]
+        except (re.error, TypeError) as error:
+            raise ConfigError(f"kfac: rescale_weights={pattern!r} is no regular expression ({error}); pass patterns "
+                              "of layer names") from None
         if not matched:
             raise ConfigError(f"kfac: rescale_weights={pattern!r} matches no covered layer; they are "
                               f"{', '.join(layers.names)}")

@@ -60,6 +60,19 @@ class CoveredLayers:
         """The share of all trained elements that K-FAC preconditions."""
         return sum(one.numel() for one in self.parameters()) / max(1, self.trained)
 
+    def stepped_by(self, optimizer: torch.optim.Optimizer) -> CoveredLayers:
+        """Without the layers and biases that the optimizer does not update: nobody clears their gradients."""
+        groups = {id(one) for group in optimizer.param_groups for one in group["params"]}
+        tracked: list[CoveredLayer] = []
+        for layer in self.tracked:
+            first, *others = layer.parameters
+            if id(first) in groups:
+                missing = any(id(one) not in groups for one in others)
+                tracked.append(replace(layer, bias=None, bias_outputs=None, bias_shard=None) if missing else layer)
+        left = CoveredLayers(tracked, self.uncovered)
+        unstepped = sum(one.numel() for one in self.parameters()) - sum(one.numel() for one in left.parameters())
+        return replace(left, trained=self.trained - unstepped)
+
     def parameters(self) -> list[torch.Tensor]:
         """Those of covered layers, each once."""
         return list({id(one): one for layer in self.tracked for one in layer.parameters}.values())
@@ -186,6 +199,14 @@ def split_layers(layers: list[CoveredLayer], split: Mapping[str, int]) -> list[C
     """Layers with those that `split` names in equal parts of their outputs."""
     used: set[str] = set()
     result: list[CoveredLayer] = []
+    for pattern, parts in split.items():
+        if not isinstance(parts, int) or isinstance(parts, bool):
+            raise ConfigError(f"kfac: split={parts!r} of {pattern!r}; pass a number of parts")
+        try:
+            re.compile(pattern)
+        except (re.error, TypeError) as error:
+            raise ConfigError(f"kfac: split has {pattern!r}, which is no regular expression ({error}); pass names "
+                              "of layers or patterns") from None
     for layer in layers:
         found = [pattern for pattern in split
                  if pattern == layer.name or re.search(pattern, layer.name)]

@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import _core
 from . import state as kfac_state
+from .arguments import check_arguments
 from .errors import ConfigError
 from .compiled import EagerCode
 from .large_batch import BoundedWeights, CoupledMomentum, rescaled_layers
@@ -28,7 +29,7 @@ from .processes import communicator_of, others_send_too, own_group, share_first
 from .rates import learning_rate, momentum_of
 from .scaling import LossScale, calls_from_scaler, unscale
 from .sharding import Shards
-from .together import OtherName, with_others
+from .together import OtherName, parts_of, with_others
 from .tuning import ChangeableOptions, SecondLook
 from .updates import DirectUpdates, normalizes
 from .wrapping import FirstPass, Gradients, data_parallel, reject_replaced, reject_sharded, sends_gradients, unwrapped
@@ -142,6 +143,7 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
             model_name: Name of the model in plans. None: its class.
             log_level: Which messages go to stderr.
         """
+        check_arguments(locals())
         if not isinstance(optimizer, torch.optim.Optimizer) or not isinstance(model, nn.Module):
             raise ConfigError(f"kfac: SPDKFACOptimizer({type(optimizer).__name__}, {type(model).__name__}); pass an "
                               "optimizer of torch first, then the model")
@@ -176,8 +178,8 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
         if not self.layers.tracked:
             raise ConfigError("kfac: the model has no trainable layer that K-FAC covers, such as Linear or "
                               f"Conv2d, with a weight of its own (it has {self.layers.uncovered_text() or 'nothing to train'})")
-        self._trained_before = {id(one) for one in module.parameters() if one.requires_grad}
         self.optimizer = with_others(optimizer, others, self.layers.parameters())
+        self.layers = self.layers.stepped_by(self.optimizer)
         self._coupled = CoupledMomentum(self.optimizer) if couple_momentum else None
         self._bounded = BoundedWeights(rescaled_layers(self.layers, rescale_weights))
         self.__setstate__({})  # the hooks of the base class; groups and state are the wrapped one's
@@ -212,8 +214,8 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
         # Measuring the costs of messages sends some, too.
         self._sent_before = self._communicator.sent_bytes if self._communicator else 0.0
         self._updates: DirectUpdates | torch.optim.Optimizer = self.optimizer
-        if options.graft == "adam" and normalizes(optimizer):
-            self._updates = DirectUpdates(self.optimizer, self.layers.parameters())
+        if options.graft == "adam" and normalizes(optimizer) and choice.second_order:
+            self._updates = DirectUpdates(self.optimizer, [layer.parameters for layer in self.layers.tracked])
         self._state_names = self._kfac.state_names
         self._second_order = choice.second_order
         self._second_look = SecondLook(module) if lm_damping else None
@@ -240,6 +242,9 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
 
     @scaler.setter
     def scaler(self, scaler: GradScaler | None) -> None:
+        if scaler is not None and not hasattr(scaler, "get_scale"):
+            raise ConfigError(f"kfac: scaler={scaler!r} is of type {type(scaler).__name__}; pass a "
+                              "torch.amp.GradScaler")
         self._shards.require_possible(scaler=scaler)
         if scaler is not None or self._scale is not None:
             self._scale = LossScale(scaler, self.layers.parameters()[0])
@@ -274,7 +279,8 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds it to the wrapped optimizer; K-FAC's layers stay those of the model when this was made."""
         self.optimizer.add_param_group(param_group)
-        added = {id(one) for one in self.optimizer.param_groups[-1]["params"]} - self._trained_before
+        own = {id(one) for one in self.layers.parameters()}
+        added = {id(one) for one in parts_of(self.optimizer)[0].param_groups[-1]["params"]} - own
         late = [layer.name for layer in covered_layers(self.model).tracked
                 if added & {id(one) for one in layer.parameters}]
         if late:
@@ -306,7 +312,8 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
             reject_hidden(self.layers, self._kfac.unseen_layers, self._computed)
             if self._coupled is not None:
                 self._coupled.apply()
-            rate, momentum = learning_rate(self.param_groups), momentum_of(self.optimizer, self._shards, self.kl_clip)
+            rate = learning_rate(self.param_groups, self.kl_clip)
+            momentum = momentum_of(self.optimizer, self._shards, self.kl_clip)
             with self._shards.whole_gradients():
                 self._kfac.step(rate, *momentum)
             if self._first_step:
@@ -399,6 +406,8 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
 
     def write_trace(self, path: str | Path) -> None:
         """The last step for ui.perfetto.dev; needs `trace=True`."""
+        if not self._options.trace:
+            raise ConfigError("kfac: write_trace() needs trace=True; make the optimizer with it")
         Path(path).write_text(self._kfac.trace(), encoding="utf-8")
 
     @torch.no_grad()

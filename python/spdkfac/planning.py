@@ -416,5 +416,5 @@ def _simulate_one(table: Model, costs: Cluster, world: int | None, algorithm: st
     options = _plan.PlanOptions(algorithm, json.dumps(dict(variant)))
     if batch is not None:
         table = table.with_batch(batch)
-    return Prediction(_plan.predict(table.core, costs.core, world or costs.world, options,
+    return Prediction(_plan.predict(table.core, costs.core, costs.world if world is None else world, options,
                                     *intervals, simulation))

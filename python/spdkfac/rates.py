@@ -7,17 +7,24 @@ from typing import Any
 
 import torch
 
+from .errors import ConfigError
 from .sharding import Shards, whole
 
 TINY = 1e-30  # of a step whose rate is 0
 
 
-def learning_rate(groups: list[dict[str, Any]]) -> float:
+def learning_rate(groups: list[dict[str, Any]], kl_clip: float) -> float:
     """The largest of the groups: what `kl_clip` must hold for.
 
     0 only where no gradient is, as in the step by which torch.distributed.checkpoint makes a state.
     """
-    rate = max(float(group["lr"]) for group in groups)
+    rates = [float(group["lr"]) for group in groups if group.get("lr") is not None]
+    if not rates:  # as of an Adafactor that chooses its own
+        if kl_clip != 0:
+            raise ConfigError("kfac: kl_clip limits an update by its learning rate, and the wrapped optimizer has "
+                              "none; pass kl_clip=0")
+        return 1.0
+    rate = max(rates)
     if rate == 0 and any(bool(p.grad.any()) for group in groups for p in group["params"]
                          if p.grad is not None):
         return TINY

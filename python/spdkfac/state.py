@@ -125,7 +125,7 @@ class StateView(MutableMapping[torch.Tensor, Any]):
 
 
 class EntryView(MutableMapping[str, Any]):
-    """One of its entries."""
+    """One of its entries. The names are only among the keys: whoever walks over values gets what is there."""
 
     def __init__(self, entry: MutableMapping[str, Any], names: list[str]) -> None:
         self._entry = entry
@@ -149,9 +149,17 @@ class EntryView(MutableMapping[str, Any]):
     def __len__(self) -> int:
         return len(self._entry) + len(self._names)
 
+    def items(self) -> Any:
+        return self._entry.items()
 
-def split(state_dict: Mapping[str, Any]) -> tuple[dict[str, Any], Entries]:
-    """The wrapped optimizer's part, and K-FAC's entries. What is no such state is a ConfigError."""
+    def values(self) -> Any:
+        return self._entry.values()
+
+
+def split(state_dict: Mapping[str, Any], *, of_torch: bool = True) -> tuple[dict[str, Any], Entries]:
+    """The wrapped optimizer's part, and K-FAC's entries. What is no such state is a ConfigError.
+
+    `of_torch`: the wrapped optimizer is one of torch, which has no further entries."""
     if not isinstance(state_dict, Mapping):
         raise ConfigError(f"kfac: the state is of type {type(state_dict).__name__}; {REMEDY}")
     if isinstance(state_dict.get("kfac"), torch.Tensor):
@@ -160,7 +168,8 @@ def split(state_dict: Mapping[str, Any]) -> tuple[dict[str, Any], Entries]:
     for key in ("state", "param_groups"):
         if key not in state_dict:
             raise ConfigError(f"kfac: the state has no entry `{key}`; {REMEDY}")
-    if unknown := [_shown(key) for key in state_dict if key not in ("state", "param_groups")]:
+    further = {key: value for key, value in state_dict.items() if key not in ("state", "param_groups")}
+    if of_torch and (unknown := [_shown(key) for key in further]):
         raise ConfigError(f"kfac: the state has unknown entries ({', '.join(unknown)}); {REMEDY}")
     entries = state_dict["state"]
     if not isinstance(entries, Mapping):
@@ -181,7 +190,7 @@ def split(state_dict: Mapping[str, Any]) -> tuple[dict[str, Any], Entries]:
     if not own:
         raise ConfigError("kfac: the state has nothing of K-FAC; load a state of a plain optimizer "
                           "with optimizer.optimizer.load_state_dict()")
-    return {"state": wrapped, "param_groups": state_dict["param_groups"]}, own
+    return {**further, "state": wrapped, "param_groups": state_dict["param_groups"]}, own
 
 
 def kfac_part(entries: Entries, numbers: Mapping[Any, int], places: Places,
@@ -242,9 +251,9 @@ def check_wrapped(state: Mapping[str, Any], optimizer: torch.optim.Optimizer) ->
                           f"{len(here)}; {REMEDY}")
     parameters: dict[Any, torch.Tensor] = {}
     numbers: dict[Any, int] = {}
-    part_of: dict[Any, int] = {}
-    parts = [(part, number) for number, part in enumerate(parts_of(optimizer)) for _ in part.param_groups]
-    for group, own, (part, part_number) in zip(groups, here, parts, strict=True):
+    group_of: dict[Any, int] = {}
+    parts = [part for part in parts_of(optimizer) for _ in part.param_groups]
+    for number, (group, own, part) in enumerate(zip(groups, here, parts, strict=True)):
         keys = group.get("params")
         if not isinstance(keys, (list, tuple)) or len(keys) != len(own["params"]):
             raise ConfigError("kfac: the state has a parameter group of another size than the "
@@ -254,25 +263,30 @@ def check_wrapped(state: Mapping[str, Any], optimizer: torch.optim.Optimizer) ->
                 raise ConfigError(f"kfac: the groups name parameter {_shown(key)} twice or wrongly; "
                                   f"{REMEDY}")
             numbers[key] = len(parameters)
-            part_of[key] = part_number
+            group_of[key] = number
             parameters[key] = parameter
         for name, value in part.defaults.items():
             if not _same_kind(value, group.get(name, _default(value))):
                 raise ConfigError(f"kfac: {name} of a parameter group is {_shown(group.get(name))}; "
                                   f"{REMEDY}")
-    known = [type(part).__module__.startswith("torch.optim") for part in parts_of(optimizer)]
+    known = [_of_torch(part) for part in parts]
     kinds: dict[tuple[int, int], frozenset[tuple[str, bool]]] = {}  # Adafactor's depend on the dimensions
     for key, entry in state["state"].items():
         if key not in parameters:
             raise ConfigError(f"kfac: the state has an entry of parameter {_shown(key)}, which no group has; "
                               f"{REMEDY}")
         kind = frozenset((name, isinstance(value, torch.Tensor)) for name, value in entry.items())
-        own_known, dimensions = known[part_of[key]], parameters[key].dim()
-        if own_known and kinds.setdefault((part_of[key], dimensions), kind) != kind:
+        own_known, dimensions = known[group_of[key]], parameters[key].dim()
+        if own_known and kinds.setdefault((group_of[key], dimensions), kind) != kind:
             raise ConfigError("kfac: the entries of the wrapped optimizer differ in their fields; "
                               f"{REMEDY}")
         _check_entry(key, entry, parameters[key], optimizer.state.get(parameters[key], {}), own_known)
     return numbers
+
+
+def _of_torch(optimizer: torch.optim.Optimizer) -> bool:
+    """Others may keep what they like."""
+    return type(optimizer).__module__.startswith("torch.optim")
 
 
 def _check_entry(key: Any, entry: Mapping[str, Any], parameter: torch.Tensor,
@@ -352,7 +366,7 @@ def load(state_dict: Mapping[str, Any], optimizer: torch.optim.Optimizer, kfac: 
 def _load_wrapped(state_dict: Mapping[str, Any], optimizer: torch.optim.Optimizer,
                   layers: CoveredLayers) -> tuple[str, dict[str, int], dict[str, torch.Tensor]]:
     """Loads the wrapped optimizer's part; returns K-FAC's, checked as far as it is here."""
-    wrapped, entries = split(state_dict)
+    wrapped, entries = split(state_dict, of_torch=all(_of_torch(part) for part in parts_of(optimizer)))
     numbers = check_wrapped(wrapped, optimizer)
     own = kfac_part(entries, numbers, Places(layers, optimizer.param_groups))
     try:

@@ -135,6 +135,13 @@ class JointState(MutableMapping[torch.Tensor, Any]):
     def __delitem__(self, parameter: torch.Tensor) -> None:
         del self._of(parameter)[parameter]
 
+    # Mapping's own would ask for the entry, which a defaultdict then makes.
+    def __contains__(self, parameter: object) -> bool:
+        return any(parameter in state for state in self._states)
+
+    def get(self, parameter: torch.Tensor, default: Any = None) -> Any:
+        return self[parameter] if parameter in self else default
+
     def __iter__(self) -> Iterator[torch.Tensor]:
         return (parameter for state in self._states for parameter in state)
 

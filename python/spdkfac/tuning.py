@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +26,7 @@ class ChangeableOptions:
 
     @damping.setter
     def damping(self, value: float) -> None:
-        self._kfac.change(damping=value)
+        self._kfac.change(damping=_number("damping", value))
 
     @property
     def kl_clip(self) -> float:
@@ -34,7 +35,7 @@ class ChangeableOptions:
 
     @kl_clip.setter
     def kl_clip(self, value: float) -> None:
-        self._kfac.change(kl_clip=value)
+        self._kfac.change(kl_clip=_number("kl_clip", value))
 
     @property
     def factor_interval(self) -> int:
@@ -56,7 +57,20 @@ class ChangeableOptions:
 
     def set_intervals(self, factors: int, inverses: int) -> None:
         """Both at once: with several ranks the second must be a multiple of the first."""
-        self._kfac.change(factor_interval=factors, inverse_interval=inverses)
+        self._kfac.change(factor_interval=_whole("factor_interval", factors),
+                          inverse_interval=_whole("inverse_interval", inverses))
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, (str, bool)) or not hasattr(value, "__float__"):
+        raise ConfigError(f"kfac: {name}={value!r} is of type {type(value).__name__}; set a number")
+    return float(value)
+
+
+def _whole(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ConfigError(f"kfac: {name}={value!r} is of type {type(value).__name__}; set a number of steps")
+    return operator.index(value)
 
 
 class SecondLook:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -26,25 +27,30 @@ def adam_options(optimizer: torch.optim.Optimizer) -> tuple[float, float, float]
 
 
 class DirectUpdates:
-    """Lets an optimizer step, but updates the given parameters by their gradients as they are.
+    """Lets an optimizer step, but updates the parameters of layers by their gradients as they are.
 
-    Rate and decoupled weight decay are those of the optimizer's groups, so schedules apply unchanged.
+    Rate and decoupled weight decay are those of the optimizer's groups, so schedules apply unchanged. A layer
+    whose first parameter has no gradient was not preconditioned: what else it has takes the optimizer's step.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, parameters: Iterable[torch.Tensor]) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, layers: Iterable[list[torch.Tensor]]) -> None:
         if any(group.get("maximize") for group in optimizer.param_groups):
             raise ConfigError("kfac: graft=adam over an optimizer with maximize=True; minimize the negative "
                               "loss instead")
         self._optimizer = optimizer
-        self._parameters = {id(parameter) for parameter in parameters}
+        self._layers = list(layers)
+        self._adam = adam_options(optimizer)
+        self._warned = False
 
     @torch.no_grad()
     def step(self) -> None:
+        direct = {id(parameter) for layer in self._layers if layer[0].grad is not None for parameter in layer}
         hidden: list[tuple[torch.Tensor, torch.Tensor]] = []
         for group in self._optimizer.param_groups:
             own = [(parameter, parameter.grad) for parameter in group["params"]
-                   if id(parameter) in self._parameters and parameter.grad is not None]
+                   if id(parameter) in direct and parameter.grad is not None]
             if own:
+                self._warn_of_other_betas(group)
                 _update([parameter for parameter, _ in own], [gradient for _, gradient in own], group)
             hidden += own
         for parameter, _ in hidden:
@@ -54,6 +60,18 @@ class DirectUpdates:
         finally:
             for parameter, gradient in hidden:
                 parameter.grad = gradient
+
+
+    def _warn_of_other_betas(self, group: dict[str, Any]) -> None:
+        """The moments behind the lengths of K-FAC's updates keep what they were made with."""
+        if self._warned or self._adam is None:
+            return
+        now = (*group.get("betas", self._adam)[:2], group.get("eps", self._adam[2]))
+        if all(isinstance(each, float) for each in now) and now != self._adam:
+            self._warned = True
+            warnings.warn(f"spdkfac: K-FAC's layers keep betas and eps {self._adam}, those of the first group when the "
+                          f"optimizer was made; a group has {now} now (of schedulers that cycle momentum: pass them "
+                          "cycle_momentum=False)", stacklevel=4)
 
 
 def _update(parameters: list[torch.Tensor], gradients: list[torch.Tensor], group: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -202,3 +203,23 @@ class TagsAndText(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.texts.append(data)
+
+
+@pytest.mark.parametrize("forecast", [spdkfac.simulate, spdkfac.plan, spdkfac.compare])
+@pytest.mark.parametrize("wrong", [{"factor_interval": 0}, {"inverse_interval": 0}, {"factor_interval": -1}, {"world": 0},
+                                   {"world": -1}, {"world": 10**9}], ids=str)
+def test_a_wrong_number_is_an_error(forecast: Callable[..., object], wrong: dict[str, int]) -> None:
+    with pytest.raises(spdkfac.ConfigError, match="0|-1"):
+        forecast("resnet50", "paper-64x2080ti", **wrong)
+
+
+@pytest.mark.parametrize("interval", ["auto", "adaptive"])
+def test_a_wrong_interval_that_grows_is_an_error(interval: str) -> None:
+    for wrong in ({"factor_interval": 0}, {"inverse_interval": -3}):
+        with pytest.raises(spdkfac.ConfigError, match="interval"):
+            spdkfac.simulate("resnet50", "paper-64x2080ti", interval=interval, **wrong)
+
+
+def test_a_cluster_has_at_least_one_rank() -> None:
+    with pytest.raises(spdkfac.ConfigError, match="cannot be scaled to 0 ranks; give 1 to 16384"):
+        spdkfac.cluster("paper-64x2080ti").for_world(0)

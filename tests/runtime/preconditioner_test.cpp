@@ -8,6 +8,7 @@
 #include <torch/torch.h>
 
 #include "runtime/kfac_fixture.h"
+#include "spdkfac/runtime/step_control.h"
 #include "support/config_error.h"
 
 namespace spdkfac {

@@ -18,10 +18,10 @@ namespace {
 
 // Sums in another order differ by some 1e-16. Damping of at least 0.03 keeps inverses below 1e5
 // times their factors, and a few steps of most small networks multiply errors by less than a
-// hundred. Others amplify more: they may differ by what a change of the first parameters by some
-// roundings makes of the plain run.
+// hundred. Others amplify more: they may differ by what a change of the first parameters makes of
+// the plain run, by a few roundings for each of its several steps and layers.
 constexpr double kTolerance = 1e-9;
-constexpr double kSomeRoundings = 1e-15;
+constexpr double kSomeRoundings = 1e-14;
 
 void wait_at_random(int rank, std::int64_t step, Moment moment) {
   thread_local std::minstd_rand random(std::random_device{}());

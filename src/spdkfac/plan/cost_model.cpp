@@ -148,7 +148,10 @@ Seconds inverse_time(const InverseCost& cost, std::int64_t dim) {
 }
 
 CostModel CostModel::for_world(int new_world) const {
-  SPDKFAC_CHECK(new_world >= 1, fmt::format("world {}", new_world));
+  if (new_world < 1 || new_world > kMaxWorld) {
+    throw ConfigError(fmt::format("cluster {}: cannot be scaled to {} ranks; give 1 to {}", name,
+                                  new_world, kMaxWorld));
+  }
   if (new_world == world) return *this;
   CostModel result = *this;
   result.world = new_world;

@@ -157,8 +157,9 @@ kfac::LayerUse LayerState::use_in_pass(const Call& call, const Passes& passes) {
   if (rows % examples == 0) return call.use.of_examples(examples);
   throw ConfigError(fmt::format(
       "kfac: layer {} has {} rows in a pass of {} examples, which do not divide them; set the "
-      "number of examples (examples=), leave the layer out (skip_layers=), or, if it sees only "
-      "some of the examples, name it in partial_layers=",
+      "number of examples (examples=), leave the layer out (skip_layers=), if it sees only some of "
+      "the examples, name it in partial_layers=, or, if an output of an earlier pass that is not "
+      "trained on is still held, compute that under torch.no_grad()",
       layer_.name, rows, examples));
 }
 

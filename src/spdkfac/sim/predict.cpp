@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "spdkfac/base/error.h"
 #include "spdkfac/plan/planner.h"
 #include "spdkfac/sim/auto_planner.h"
 
@@ -60,6 +63,11 @@ Prediction predict(const ModelSpec& model, const CostModel& costs, Plan plan,
 Prediction predict(const ModelSpec& model, const CostModel& costs, int world,
                    const PlanOptions& options, const RefreshIntervals& intervals,
                    const SimulationOptions& simulation) {
+  validate(intervals);
+  if (world < 1 || world > kMaxWorld) {
+    throw ConfigError(fmt::format("world: {} ranks are none that can be forecast; give 1 to {}",
+                                  world, kMaxWorld));
+  }
   const PlanOptions chosen =
       options.algorithm == kAutoAlgorithm ? best_options(model, costs, world, intervals) : options;
   Prediction result;
