@@ -65,8 +65,8 @@ Prediction predict(const ModelSpec& model, const CostModel& costs, int world,
                    const SimulationOptions& simulation) {
   validate(intervals);
   if (world < 1 || world > kMaxWorld) {
-    throw ConfigError(fmt::format("world: {} ranks are none that can be forecast; give 1 to {}",
-                                  world, kMaxWorld));
+    throw ConfigError(
+        fmt::format("world: cannot forecast {} ranks; give 1 to {}", world, kMaxWorld));
   }
   const PlanOptions chosen =
       options.algorithm == kAutoAlgorithm ? best_options(model, costs, world, intervals) : options;

@@ -14,8 +14,7 @@ namespace {
 [[noreturn]] void fail() {
   throw ConfigError(
       "kfac: this build has no CUDA kernels; build with nvcc of torch's CUDA version on the path "
-      "and "
-      "-DSPDKFAC_CUDA=ON, or pip install . -C cmake.define.SPDKFAC_CUDA=ON");
+      "and -DSPDKFAC_CUDA=ON, or pip install . -C cmake.define.SPDKFAC_CUDA=ON");
 }
 
 }  // namespace
