@@ -150,6 +150,13 @@ std::string crash_text(const Flags& flags, std::uint32_t seed, const std::string
 // What a crash is about.
 std::string current_case;
 
+// The thread sanitizer ends a process that was forked beside threads.
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kForks = false;
+#else
+constexpr bool kForks = true;
+#endif
+
 // The check in a process of its own, so that a crash is a finding like others.
 std::optional<std::string> check_apart(const PlanCase& one) {
   int ends[2];
@@ -173,6 +180,9 @@ std::optional<std::string> check_apart(const PlanCase& one) {
   int status = 0;
   waitpid(child, &status, 0);
   if (WIFSIGNALED(status)) return fmt::format("crashed with signal {}", WTERMSIG(status));
+  if (WEXITSTATUS(status) != 0) {
+    return fmt::format("ended with exit code {}: {}", WEXITSTATUS(status), text);
+  }
   return text.empty() ? std::nullopt : std::optional(text);
 }
 
@@ -193,7 +203,7 @@ bool run_plan(const Flags& flags, std::uint32_t seed, Watchdog& watchdog, PlanTo
   const PlanCase one = random_plan_case(seed);
   current_case = crash_text(flags, seed, text_of(one));
   watchdog.begin(seed, text_of(one));
-  if (flags.cases != 1) {
+  if (flags.cases != 1 || !kForks) {
     const auto finding = check_plan(one, &totals);
     if (finding) report(flags, seed, *finding, text_of(one));
     return !finding;
@@ -218,7 +228,7 @@ bool run_fault(const Flags& flags, std::uint32_t seed, Watchdog& watchdog, Fault
 
 int run(const Flags& flags) {
   // Torch's threads do not survive a fork.
-  const bool forks = flags.kind == "plans" && flags.cases == 1;
+  const bool forks = kForks && flags.kind == "plans" && flags.cases == 1;
   if (!forks) at::set_num_threads(1);
   for (const int number : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE}) std::signal(number, report_crash);
   Watchdog watchdog(flags);
