@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hugging Face Accelerate: on one device, or on many with `accelerate launch` or torchrun.
 
-  python accelerate_train.py [--steps N]
-  torchrun --nproc-per-node=2 accelerate_train.py
+  torchrun --nproc-per-node=2 accelerate_train.py [--steps N]     # or python, for one process
 
 prepare() may wrap the model in DistributedDataParallel after the optimizer is made: it is noticed in the first pass.
 """
@@ -10,6 +9,7 @@ prepare() may wrap the model in DistributedDataParallel after the optimizer is m
 from __future__ import annotations
 
 import argparse
+import gc
 
 import torch
 from accelerate import Accelerator
@@ -28,7 +28,6 @@ def main() -> None:
     inputs = torch.randn(512, 16)
     data = TensorDataset(inputs, (inputs[:, :4].square().sum(1) > 4).long())
     model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
-
     accelerator = Accelerator(cpu=not torch.cuda.is_available(), gradient_accumulation_steps=2)
     model = model.to(accelerator.device)  # before the optimizer is made
     optimizer = spdkfac.SPDKFACOptimizer(torch.optim.AdamW(model.parameters(), lr=1e-2), model)
@@ -52,8 +51,10 @@ def main() -> None:
         accelerator.wait_for_everyone()
         accelerator.load_state(options.checkpoint)
     accelerator.print(f"loss {sum(losses[:8]) / 8:.3f} -> {sum(losses[-8:]) / 8:.3f}")
-    accelerator.end_training()
 
 
 if __name__ == "__main__":
     main()
+    gc.collect()  # the model goes first: gloo may hang or abort as the process ends (pytorch #190489)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Trainer of transformers: pass the optimizer with `optimizers=`.
 
-  python trainer_train.py [--steps N] [--folder CHECKPOINTS]
-  torchrun --nproc-per-node=2 trainer_train.py
+  torchrun --nproc-per-node=2 trainer_train.py [--steps N] [--folder CHECKPOINTS]     # or python, for one process
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +40,8 @@ def main() -> None:
     config = transformers.LlamaConfig(vocab_size=64, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
                                       num_attention_heads=4, max_position_embeddings=32)
     arguments = transformers.TrainingArguments(
-        options.folder, max_steps=options.steps, per_device_train_batch_size=8, max_grad_norm=1.0,
-        save_steps=options.steps // 2, logging_steps=5, report_to=[], disable_tqdm=True,
-        use_cpu=not torch.cuda.is_available())
+        options.folder, max_steps=options.steps, per_device_train_batch_size=8, max_grad_norm=1.0, report_to=[],
+        save_steps=options.steps // 2, logging_steps=5, disable_tqdm=True, use_cpu=not torch.cuda.is_available())
     model: Any = transformers.LlamaForCausalLM(config)
     model.to(arguments.device)  # before the optimizer is made
     optimizer = spdkfac.SPDKFACOptimizer(torch.optim.AdamW(model.parameters(), lr=1e-2), model)
@@ -52,8 +51,10 @@ def main() -> None:
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     if trainer.is_world_process_zero():
         print(f"loss {float(losses[0]):.3f} -> {float(losses[-1]):.3f}")
-    trainer.accelerator.end_training()  # or a thread of gloo may abort the process as it ends (pytorch #190489)
 
 
 if __name__ == "__main__":
     main()
+    gc.collect()  # the model goes first: gloo may hang or abort as the process ends (pytorch #190489)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
