@@ -32,7 +32,8 @@ status=0
 for pid in "${pids[@]}"; do wait "$pid" || status=$?; done
 exit $status
 """
-SCONTROL = '#!/bin/bash\n[ "$*" = "show hostnames node[1-2]" ] && printf "127.0.0.1\\nnode2\\n"\n'
+# As many names as in a large job: more than a pipe holds.
+SCONTROL = '#!/bin/bash\n[ "$*" = "show hostnames node[1-2]" ] && printf "127.0.0.1\\n" && seq -f node%g 2 20000\n'
 
 
 @pytest.fixture
