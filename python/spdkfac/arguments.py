@@ -19,6 +19,7 @@ GROUP = dist.ProcessGroup if dist.is_available() else NoneType
 ARGUMENTS: dict[str, tuple[tuple[Any, ...], str]] = {
     "preset": ((str, NoneType), "the name of a preset"),
     "algorithm": ((str,), "a name of spdkfac.algorithms()"),
+    "solver": ((str,), "inverse, eigen, ekfac or adam"),
     "graft": ((str, NoneType), "none, sgd or adam"),
     "interval": ((str, NoneType), "auto, fixed or adaptive"),
     "couple_momentum": ((bool,), "True or False"),

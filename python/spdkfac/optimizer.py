@@ -55,6 +55,7 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
         preset: Preset | None = None,
         others: torch.optim.Optimizer | OtherName | None = None,
         algorithm: str = "spd-kfac",
+        solver: Literal["inverse", "eigen", "ekfac", "adam"] = "inverse",
         damping: float | None = None,
         lm_damping: bool = False,
         damping_mode: Literal["relative", "pi", "plain"] | None = None,
@@ -102,6 +103,8 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
                 None: by the model's layers.
             others: An optimizer for the parameters outside K-FAC's layers, or `"adamw"`, `"sgd"`. None: the wrapped one.
             algorithm: How ranks share the work: a name of `spdkfac.algorithms()`, or `"auto"`.
+            solver: What multiplies gradients: damped inverses of the factors (`"inverse"`), of their product
+                (`"eigen"`), of the gradient's second moments in its eigenvectors (`"ekfac"`), or Adam in these.
             damping: γ, added to the factors before they are inverted. None: by the preset.
             lm_damping: Let γ follow the loss; needs `graft="none"` and `step(closure)`.
             damping_mode: `"relative"` to each factor's mean diagonal, `"pi"` (divided by traces) or `"plain"`. None: by
@@ -158,7 +161,7 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
         self._shards.require_possible(lm_damping=lm_damping, rescale_weights=rescale_weights, scaler=scaler)
         self.preset: str = preset or preset_of(module)
         options = options_of(self.preset, optimizer, {
-            "damping": damping, "lm_damping": lm_damping, "damping_mode": damping_mode,
+            "solver": solver, "damping": damping, "lm_damping": lm_damping, "damping_mode": damping_mode,
             "running_average": running_average, "identity_start": identity_start, "convention": convention,
             "loss_reduction": loss_reduction, "graft": graft, "kl_clip": kl_clip, "interval": interval,
             "factor_interval": factor_interval, "inverse_interval": inverse_interval,
@@ -214,7 +217,7 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
         # Measuring the costs of messages sends some, too.
         self._sent_before = self._communicator.sent_bytes if self._communicator else 0.0
         self._updates: DirectUpdates | torch.optim.Optimizer = self.optimizer
-        if options.graft == "adam" and normalizes(optimizer) and choice.second_order:
+        if "adam" in (options.graft, options.solver) and normalizes(optimizer) and choice.second_order:
             self._updates = DirectUpdates(self.optimizer, [layer.parameters for layer in self.layers.tracked])
         self._state_names = self._kfac.state_names
         self._second_order = choice.second_order

@@ -36,7 +36,12 @@ def options_of(preset: str, optimizer: torch.optim.Optimizer, given: Mapping[str
     if options.graft == "adam" and not normalizes(optimizer):
         options.choose_graft("sgd")
     fields = {name: value for name, value in given.items() if value is not None}
-    graft, interval = fields.pop("graft", None), fields.pop("interval", None)
+    solver, graft, interval = fields.pop("solver", None), fields.pop("graft", None), fields.pop("interval", None)
+    if solver is not None:
+        options.choose_solver(solver)
+    if options.solver == "adam" and not normalizes(optimizer):
+        raise ConfigError(f"kfac: solver=adam over {type(optimizer).__name__}, which would add up its steps; wrap an "
+                          "optimizer like Adam, such as AdamW")
     if graft is not None:
         options.choose_graft(graft)
     # Whoever gives intervals means them as they are.

@@ -35,8 +35,8 @@ class DirectUpdates:
 
     def __init__(self, optimizer: torch.optim.Optimizer, layers: Iterable[list[torch.Tensor]]) -> None:
         if any(group.get("maximize") for group in optimizer.param_groups):
-            raise ConfigError("kfac: graft=adam over an optimizer with maximize=True; minimize the negative "
-                              "loss instead")
+            raise ConfigError("kfac: steps of Adam's length over an optimizer with maximize=True; minimize the "
+                              "negative loss instead")
         self._optimizer = optimizer
         self._layers = list(layers)
         self._adam = adam_options(optimizer)

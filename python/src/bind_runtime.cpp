@@ -92,6 +92,13 @@ void bind_options(py::module_& module) {
            [](KfacOptions& options, const std::string& word) {
              set_graft(options, choice<Graft>("graft", graft_names(), word));
            })
+      .def_property_readonly(
+          "solver",
+          [](const KfacOptions& options) { return name_of(solver_names(), options.solver); })
+      .def("choose_solver",
+           [](KfacOptions& options, const std::string& word) {
+             set_solver(options, choice<Solver>("solver", solver_names(), word));
+           })
       .def("choose_interval",
            [](KfacOptions& options, const std::string& word) {
              set_interval(options, choice<Refresh>("interval", refresh_names(), word));

@@ -68,7 +68,9 @@ TEST(PlaceHeaviestFirst, InOneColumnOrOneForEachRankIsTheSame) {
 // d_A 3, d_G 2, so 6 elements, at 10 flops a second.
 TEST(MethodCosts, AreTheDocumentedArithmetic) {
   const ModelSpec model = tiny_model({{3, 2}}, support::layer_times(1, 2, 7, 8));
-  const auto costs = [&](Method method) { return layer_costs(model, with_rates(2), method)[0]; };
+  const auto costs = [&](Method method) {
+    return layer_costs(model, with_rates(2), {.method = method})[0];
+  };
   for (const Method method : {Method::kShampoo, Method::kSoap, Method::kMuon}) {
     EXPECT_EQ(costs(method).forward, Seconds(1));
     EXPECT_EQ(costs(method).backward, Seconds(2));
@@ -92,14 +94,63 @@ TEST(MethodCosts, AreTheDocumentedArithmetic) {
   EXPECT_EQ(costs(Method::kMuon).inverse_a, Seconds(0));
 }
 
+// The same model: inversions of 3 and 2 s, 60 flops of one product on both sides. Eigenvectors take
+// 3.5 inversions, turned moments 1.4 more.
+TEST(SolverCosts, AreTheDocumentedArithmetic) {
+  const ModelSpec model = tiny_model({{3, 2}}, support::layer_times(1, 2, 7, 8));
+  const auto costs = [&](Solver solver) {
+    return layer_costs(model, with_rates(2), {.solver = solver})[0];
+  };
+  EXPECT_EQ(costs(Solver::kInverse).inverse_a, Seconds(3));
+  EXPECT_EQ(costs(Solver::kEigen).inverse_a, Seconds(10.5));
+  EXPECT_EQ(costs(Solver::kEigen).inverse_g, Seconds(7));
+  EXPECT_DOUBLE_EQ(costs(Solver::kAdam).inverse_a.value(), 14.7);
+  EXPECT_DOUBLE_EQ(costs(Solver::kEkfac).inverse_g.value(), 9.8);
+  EXPECT_EQ(costs(Solver::kInverse).precondition, Seconds(6));
+  EXPECT_EQ(costs(Solver::kEigen).precondition, Seconds(12));
+  EXPECT_EQ(costs(Solver::kAdam).precondition, Seconds(18));
+  // What was measured with a layer is that of its own solver.
+  ModelSpec measured = model;
+  measured.layers[0].times->inverse_a = Seconds(5);
+  EXPECT_EQ(layer_costs(measured, with_rates(2), {.solver = Solver::kEigen})[0].inverse_a,
+            Seconds(5));
+}
+
+// Two layers of d_A 3 and d_G 2 and 4 and 1: eigenvectors travel whole, with their eigenvalues;
+// those of one row are known.
+TEST(SolverPlans, SendEigenvectorsAndSayWhichSolver) {
+  const ModelSpec model = tiny_model({{3, 2}, {4, 1}}, support::layer_times(1, 2, 7, 8));
+  PlanOptions options = preset("mpd-kfac");
+  options.solver = Solver::kAdam;
+  const Plan plan = make_plan(model, with_rates(2), 2, options);
+  std::map<std::pair<int, FactorSide>, std::int64_t> sent;
+  for (const ResultBroadcast& one : result_broadcasts(plan, model)) {
+    const FactorPlacement& factor = plan.placements[one.last];
+    sent[{factor.layer, factor.side}] = one.elements;
+  }
+  EXPECT_EQ(sent, (std::map<std::pair<int, FactorSide>, std::int64_t>{{{0, FactorSide::kA}, 12},
+                                                                      {{0, FactorSide::kG}, 6},
+                                                                      {{1, FactorSide::kA}, 20},
+                                                                      {{1, FactorSide::kG}, 1}}));
+  const Json file = to_json(plan);
+  EXPECT_EQ(file.at("options").at("solver"), "adam");
+  options.solver = Solver::kInverse;
+  EXPECT_FALSE(
+      to_json(make_plan(model, with_rates(2), 2, options)).at("options").contains("solver"));
+  options = preset("sgd");
+  options.solver = Solver::kEigen;
+  EXPECT_THAT(config_error([&] { validate(options); }), HasSubstr("solver=eigen makes no sense"));
+}
+
 TEST(MethodCosts, NeedARateOrAMeasuredProduct) {
   ModelSpec model = tiny_model({{3, 2}}, support::layer_times(1, 2, 7, 8));
   CostModel costs = affine_costs(2, 1, 0.5);
-  EXPECT_THAT(config_error([&] { layer_costs(model, costs, Method::kMuon); }),
+  EXPECT_THAT(config_error([&] { layer_costs(model, costs, {.method = Method::kMuon}); }),
               HasSubstr("the time that method=muon takes for layer l0 is unknown"));
   // 60 flops of K-FAC's products were measured as 30 s: two flops a second.
   model.layers[0].times->precondition = Seconds(30);
-  EXPECT_DOUBLE_EQ(layer_costs(model, costs, Method::kMuon)[0].precondition.value(), 160);
+  EXPECT_DOUBLE_EQ(layer_costs(model, costs, {.method = Method::kMuon})[0].precondition.value(),
+                   160);
 }
 
 TEST(BroadcastWithin, ScalesLikeAClusterOfAsManyRanks) {

@@ -116,6 +116,15 @@ TEST(KfacState, GoesOnBitForBitWithGraftingAndGrowingIntervals) {
   expect_goes_on_bit_for_bit(options);
 }
 
+TEST(KfacState, GoesOnBitForBitWithEigenvectors) {
+  for (const Solver solver : {Solver::kEigen, Solver::kEkfac, Solver::kAdam}) {
+    SCOPED_TRACE(solver_names()[static_cast<std::size_t>(solver)]);
+    KfacOptions options{.factor_interval = 2, .inverse_interval = 4};
+    set_solver(options, solver);
+    expect_goes_on_bit_for_bit(options);
+  }
+}
+
 TEST(KfacState, CanBeSavedAtAnyMoment) {
   // Before, within and after the first batch: it is that of a fresh object.
   for (const char* moment : {"new", "forward", "backward", "discarded"}) {

@@ -52,6 +52,16 @@ TEST(MemoryForecast, CountsSumsAveragesInversesAndMoments) {
   EXPECT_EQ(forecast_of(layers, options).scratch, Bytes(8 * 3 * 20));
   options.graft = Graft::kAdam;
   EXPECT_EQ(forecast_of(layers, options).layers.at(0), Bytes(8 * (3 * (16 + 25) + 2 * 20)));
+  options.graft = Graft::kNone;
+  // Eigenvectors have eigenvalues, and moments of the whole gradient.
+  for (const auto& [solver, more] :
+       {std::pair(Solver::kEigen, 4 + 5), std::pair(Solver::kEkfac, 4 + 5 + 20),
+        std::pair(Solver::kAdam, 4 + 5 + 2 * 20)}) {
+    options.solver = solver;
+    EXPECT_EQ(forecast_of(layers, options).layers.at(0), Bytes(8 * (3 * (16 + 25) + more)));
+  }
+  options.solver = Solver::kInverse;
+  options.graft = Graft::kAdam;
   const auto sums = runtime::forecast_memory(layers, options, [](runtime::FactorId) {
     return runtime::KeptParts{false, false};
   });

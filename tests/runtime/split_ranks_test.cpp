@@ -8,6 +8,7 @@
 #include "runtime/thread_ranks.h"
 #include "spdkfac/comm/threads.h"
 #include "spdkfac/runtime/preconditioner.h"
+#include "spdkfac/runtime/presets.h"
 
 namespace spdkfac {
 namespace {
@@ -138,6 +139,25 @@ TEST_F(SplitRanks, EqualOneRankBetweenRefreshesAndWhenPlansAreMadeAgain) {
     options.factor_interval = 2;
     options.inverse_interval = 2;
     expect_split_ranks_equal_one(options, algorithm, 2);
+  }
+}
+
+// Eigenvectors of groups, blocks and diagonals, and moments in them. The last weight has a low rank
+// at first, and so has its G: ε keeps Adam from dividing rounding by rounding.
+TEST_F(SplitRanks, EqualOneRankWithEigenvectors) {
+  for (const Solver solver : {Solver::kEigen, Solver::kEkfac, Solver::kAdam}) {
+    for (const LargeFactors large : {LargeFactors::kDiagonal, LargeFactors::kBlocks}) {
+      for (const char* algorithm : {"mpd-kfac", "owner-precondition"}) {
+        SCOPED_TRACE(solver_names()[static_cast<std::size_t>(solver)] + " " +
+                     large_factors_names()[static_cast<std::size_t>(large)] + " " + algorithm);
+        KfacOptions options{.damping = 0.1};
+        set_solver(options, solver);
+        options.graft_adam.epsilon = 1e-2;
+        options.max_dimension = 12;
+        options.large_factors = large;
+        expect_split_ranks_equal_one(options, algorithm, 2);
+      }
+    }
   }
 }
 

@@ -4,10 +4,18 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "spdkfac/base/solver.h"
+
 namespace spdkfac {
 
 // Elements of the upper triangle, diagonal included, of a symmetric matrix: what travels.
 constexpr std::int64_t packed_elements(std::int64_t dim) { return dim * (dim + 1) / 2; }
+
+// Elements of what a refresh makes of such a matrix, as it travels: its inverse, or eigenvectors
+// and eigenvalues; those of a single element are known.
+constexpr std::int64_t result_elements(std::int64_t dim, Solver solver) {
+  return keeps_basis(solver) && dim > 1 ? dim * (dim + 1) : packed_elements(dim);
+}
 
 // The form of a Kronecker factor. Each group of a layer's weight has a factor of `size` rows, of
 // which `blocks` square blocks of one dimension are kept along the diagonal; the rest counts as
@@ -29,6 +37,9 @@ struct FactorShape {
     return std::min(dim(), size - block * dim());
   }
   constexpr std::int64_t packed() const { return matrices() * packed_elements(dim()); }
+  constexpr std::int64_t result_elements(Solver solver) const {
+    return matrices() * spdkfac::result_elements(dim(), solver);
+  }
   constexpr std::int64_t elements() const { return matrices() * dim() * dim(); }
   // Whether there are so many blocks of one dimension that none is all padding.
   constexpr bool is_valid() const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <optional>
@@ -34,6 +35,12 @@ CLI::Validator size_in_bytes(std::int64_t max);
 
 // `3x224x224` as channels, height, width; anything else is a ConfigError that names the flag.
 std::vector<std::int64_t> parse_shape(const std::string& flag, const std::string& text);
+
+// The value of a word that one_of(names) has let through.
+template <class Enum>
+Enum value_of(const std::vector<std::string>& names, const std::string& name) {
+  return static_cast<Enum>(std::find(names.begin(), names.end(), name) - names.begin());
+}
 
 // "flags: --a and --b cannot be combined; …"
 std::string conflict_text(const std::string& first, const std::string& second);

@@ -65,6 +65,10 @@ void Inputs::add_to(CLI::App& verb, bool several, const std::string& default_alg
       ->check(one_of(refresh_names()))
       ->type_name("WORD")
       ->group(variants);
+  verb.add_option("--solver", solver_, "What K-FAC makes of the factors (default inverse)")
+      ->check(one_of(solver_names()))
+      ->type_name("WORD")
+      ->group(variants);
   verb.add_option("--over-steps", over_steps_,
                   "First steps that growing intervals are averaged over (default 1000)")
       ->check(count(1, kMaxInterval))
@@ -127,19 +131,23 @@ std::vector<PlanOptions> Inputs::algorithms(const std::vector<std::string>& othe
     }
     result.push_back(with_overrides(name));
   }
-  const auto intervals = given({"--factor-interval", "--inverse-interval"});
+  const auto of_factors = given({"--factor-interval", "--inverse-interval", "--solver"});
   const auto kfac = [](const PlanOptions& options) { return options.second_order(); };
-  if (!intervals.empty() && std::none_of(result.begin(), result.end(), kfac)) {
+  if (!of_factors.empty() && std::none_of(result.begin(), result.end(), kfac)) {
     throw ConfigError(
         fmt::format("flags: {} makes no sense with algorithm={}, which has no factors; remove it, "
                     "or choose a K-FAC algorithm",
-                    intervals.front(), result.front().algorithm));
+                    of_factors.front(), result.front().algorithm));
   }
   return result;
 }
 
 PlanOptions Inputs::with_overrides(const std::string& algorithm) const {
   PlanOptions options = plan_flags_.options(algorithm);
+  // Others are compared as they are.
+  if (options.second_order() && options.method == Method::kKfac) {
+    options.solver = value_of<Solver>(solver_names(), solver_);
+  }
   validate(options);
   return options;
 }

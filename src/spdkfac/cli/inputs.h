@@ -51,6 +51,7 @@ class Inputs {
   std::optional<std::int64_t> factor_interval_;
   std::optional<std::int64_t> inverse_interval_;
   std::string interval_ = "fixed";
+  std::string solver_ = "inverse";
   std::optional<std::int64_t> over_steps_;
 };
 

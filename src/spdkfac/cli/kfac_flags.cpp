@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "spdkfac/base/error.h"
 #include "spdkfac/cli/flags.h"
 #include "spdkfac/runtime/presets.h"
 
@@ -15,11 +16,6 @@ namespace {
 // Fresh factors are worth more than fresh inverses (docs/training.md).
 constexpr std::int64_t kDefaultInverseInterval = 5;
 constexpr std::int64_t kMaxPatchMegabytes = 1 << 20;
-
-template <class Enum>
-Enum value_of(const std::vector<std::string>& names, const std::string& name) {
-  return static_cast<Enum>(std::find(names.begin(), names.end(), name) - names.begin());
-}
 
 }  // namespace
 
@@ -33,6 +29,11 @@ void KfacFlags::add_to(CLI::App& verb, const std::string& group) {
                      fmt::join(preset_names(), ", ")),
          "NAME")
       ->check(one_of(preset_names()));
+  option(
+      "--solver", solver,
+      "What is made of the factors: inverse (default), eigen, ekfac, or adam in the eigenvectors",
+      "WORD")
+      ->check(one_of(solver_names()));
   option("--graft", graft, "Whose length an update has: none (default), sgd, adam", "WORD")
       ->check(one_of(graft_names()));
   option("--damping", damping, "Damping of the factors (default 0.01)", "X")->check(number(0, 1e6));
@@ -99,6 +100,12 @@ void KfacFlags::set_intervals(KfacOptions& options) const {
 KfacOptions KfacFlags::options(bool over_adam) const {
   KfacOptions options = kfac_preset(preset.value_or("paper"));
   if (options.graft == Graft::kAdam && !over_adam) set_graft(options, Graft::kSgd);
+  set_solver(options, value_of<Solver>(solver_names(), solver));
+  if (options.solver == Solver::kAdam && !over_adam) {
+    throw ConfigError(
+        "flags: --solver adam makes steps of Adam, which --optimizer sgd would add up; choose "
+        "--optimizer adamw");
+  }
   if (graft) set_graft(options, value_of<Graft>(graft_names(), *graft));
   set_intervals(options);
   if (damping) options.damping = *damping;

@@ -22,6 +22,7 @@ struct KfacFlags {
   bool identity_start = false;
   std::string convention = "kfc";
   std::optional<double> kl_clip;
+  std::string solver = "inverse";
   std::optional<std::string> graft;
   std::optional<std::string> interval;
   std::optional<std::int64_t> factor_interval;

@@ -111,7 +111,7 @@ struct SimulateVerb {
                {"--world", "--algorithm", "--factor-schedule", "--fusion", "--threshold-bytes",
                 "--placement", "--balance-by", "--factor-reduce", "--exchange", "--replicate-below",
                 "--owners", "--method", "--gradient-workers", "--factor-interval",
-                "--inverse-interval", "--interval", "--over-steps"})) {
+                "--inverse-interval", "--interval", "--over-steps", "--solver"})) {
         conflict(true, "--plan", flag);
       }
     }

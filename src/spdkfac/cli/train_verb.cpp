@@ -33,14 +33,17 @@ constexpr double kSgdRate = 0.05;
 constexpr double kAdamRate = 0.001;
 constexpr std::int64_t kMaxSyntheticExamples = 100'000'000;  // their order fits into memory
 
-const std::vector<std::string> kKfacFlags = {
-    "--preset",           "--graft",          "--damping",
-    "--lm-damping",       "--damping-mode",   "--running-average",
-    "--identity-start",   "--convention",     "--kl-clip",
-    "--interval",         "--refresh-change", "--factor-interval",
-    "--inverse-interval", "--norms",          "--precision",
-    "--patch-memory",     "--max-dimension",  "--large-factors",
-    "--others",           "--others-lr",      "--trace"};
+const std::vector<std::string> kKfacFlags = {"--preset",          "--solver",
+                                             "--graft",           "--damping",
+                                             "--lm-damping",      "--damping-mode",
+                                             "--running-average", "--identity-start",
+                                             "--convention",      "--kl-clip",
+                                             "--interval",        "--refresh-change",
+                                             "--factor-interval", "--inverse-interval",
+                                             "--norms",           "--precision",
+                                             "--patch-memory",    "--max-dimension",
+                                             "--large-factors",   "--others",
+                                             "--others-lr",       "--trace"};
 const std::vector<std::string> kSyntheticFlags = {"--synthetic-examples", "--input", "--classes"};
 
 [[noreturn]] void fail_conflict(const std::string& first, const std::string& second) {
@@ -232,7 +235,7 @@ train::TrainOptions TrainVerb::resolve() const {
   if (others) choose(train::optimizer_names(), *others, result.others.emplace());
   result.kfac = kfac.options(result.optimizer != train::BaseOptimizer::kSgd);
   // Grafted updates have the length of the optimizer's own.
-  const bool own_rate = result.second_order() && result.kfac.graft == Graft::kNone;
+  const bool own_rate = result.second_order() && !result.kfac.sets_length();
   const auto default_rate = [](train::BaseOptimizer of, double sgd) {
     return of == train::BaseOptimizer::kSgd ? sgd : kAdamRate;
   };

@@ -180,11 +180,16 @@ std::pair<at::Tensor, at::Tensor> damping_of_means(const at::Tensor& mean_a,
   return {(root * pi).to(mean_a.scalar_type()), (root / pi).to(mean_g.scalar_type())};
 }
 
-Inverse::Inverse(const FactorShape& of, const at::TensorOptions& options)
+Inverse::Inverse(const FactorShape& of, const at::TensorOptions& options, Solver how)
     : shape(of),
+      solver(how),
       value(at::zeros({of.matrices(), of.dim(), of.dim()}, options)),
       failures(at::zeros({flags(of)}, options.dtype(at::kInt))),
-      kept(at::zeros({flags(of)}, options.dtype(at::kBool))) {}
+      kept(at::zeros({flags(of)}, options.dtype(at::kBool))) {
+  if (!keeps_basis(how)) return;
+  value.diagonal(0, 1, 2).fill_(1);
+  eigenvalues = at::zeros({of.matrices(), of.dim()}, options);
+}
 
 at::Tensor is_usable(const at::Tensor& inverse) {
   return inverse.select(2, 0).select(1, 0).gt(0).all();

@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "spdkfac/base/factor_shape.h"
+#include "spdkfac/base/solver.h"
 #include "spdkfac/kfac/modes.h"
 
 namespace spdkfac::kfac {
@@ -32,19 +33,26 @@ at::Tensor diagonal_means(const std::vector<ShapedFactor>& factors);
 // One value for each matrix of a factor from one for each group.
 at::Tensor for_matrices(const at::Tensor& of_groups, const FactorShape& shape);
 
-// One factor's inverse and how the last refresh went.
+// What a refresh has made of one factor, and how the last one went.
 struct Inverse {
   FactorShape shape;
-  // Of that shape, symmetric; zeros before the first success. The diagonal of an inverse is
-  // positive, so the first element tells whether there is one (is_usable).
+  Solver solver = Solver::kInverse;
+  // Of that shape. The inverse: symmetric; zeros before the first success. Its diagonal is
+  // positive, so the first element tells whether there is one (is_usable). Of other solvers the
+  // eigenvectors, in columns; unit vectors before the first success.
   at::Tensor value;
+  // Of other solvers: those of the eigenvectors, [matrices, dim]; zeros before the first success.
+  at::Tensor eigenvalues = {};
+  // Where moments live in the eigenvectors: the squared elements of Qᵀ·Q', if these have turned
+  // from Q to Q' since the moments followed (turn_moments).
+  at::Tensor turned = {};
   // Of the last refresh, for each matrix, or for each group of a diagonal: whether the factor was
   // not positive definite and was damped more (int32), and whether it was not finite, so that the
   // value is older (bool).
   at::Tensor failures;
   at::Tensor kept;
 
-  Inverse(const FactorShape& of, const at::TensorOptions& options);
+  Inverse(const FactorShape& of, const at::TensorOptions& options, Solver how = Solver::kInverse);
   static std::int64_t flags(const FactorShape& shape) {
     return shape.is_diagonal() ? shape.groups : shape.matrices();
   }

@@ -9,6 +9,7 @@
 #include "spdkfac/base/check.h"
 #include "spdkfac/kfac/cuda/gradients_cuda.h"
 #include "spdkfac/kfac/inverse.h"
+#include "spdkfac/kfac/two_sided.h"
 
 namespace spdkfac::kfac {
 namespace {
@@ -34,57 +35,6 @@ at::Tensor weight_part(const at::Tensor& joined, const at::Tensor& parts) {
 // first.
 at::Tensor unit_rows_of(const at::Tensor& joined, const at::Tensor& parameter, std::int64_t place) {
   return joined.view({parameter.numel(), -1}).select(1, place).view(parameter.sizes());
-}
-
-// A plain product for one group: batches of one take a slower path on some back ends.
-void multiply(const at::Tensor& left, const at::Tensor& right, at::Tensor out) {
-  if (out.size(0) == 1) {
-    at::Tensor product = out[0];
-    at::mm_out(product, left[0], right[0]);
-  } else {
-    at::bmm_out(out, left, right);
-  }
-}
-
-// Calls `take` with each block of all groups' inverses, [groups, rows, rows], and the range of its
-// rows among those of a factor.
-template <class Take>
-void each_block(const at::Tensor& inverse, std::int64_t groups, std::int64_t size,
-                const Take& take) {
-  const std::int64_t dim = inverse.size(1);
-  const at::Tensor blocks = inverse.view({groups, -1, dim, dim});
-  for (std::int64_t block = 0; block < blocks.size(1); ++block) {
-    const std::int64_t rows = std::min(dim, size - block * dim);
-    take(blocks.select(1, block).narrow(1, 0, rows).narrow(2, 0, rows), block * dim, rows);
-  }
-}
-
-// out = G⁻¹·matrix
-void multiply_rows(const at::Tensor& inverse, const at::Tensor& matrix, at::Tensor out) {
-  if (inverse.size(1) == 1) {
-    at::mul_out(out, matrix, inverse.view({matrix.size(0), -1, 1}));
-    return;
-  }
-  if (inverse.size(0) * inverse.size(1) == matrix.size(0) * matrix.size(1)) {  // nothing is padded
-    const std::array<std::int64_t, 3> blocks = {inverse.size(0), inverse.size(1), matrix.size(2)};
-    return multiply(inverse, matrix.view(blocks), out.view(blocks));
-  }
-  each_block(inverse, matrix.size(0), matrix.size(1),
-             [&](const at::Tensor& block, std::int64_t first, std::int64_t rows) {
-               multiply(block, matrix.narrow(1, first, rows), out.narrow(1, first, rows));
-             });
-}
-
-// out = matrix·A⁻¹
-void multiply_columns(const at::Tensor& inverse, const at::Tensor& matrix, at::Tensor out) {
-  if (inverse.size(1) == 1) {
-    at::mul_out(out, matrix, inverse.view({matrix.size(0), 1, -1}));
-    return;
-  }
-  each_block(inverse, matrix.size(0), matrix.size(2),
-             [&](const at::Tensor& block, std::int64_t first, std::int64_t rows) {
-               multiply(matrix.narrow(2, first, rows), block, out.narrow(2, first, rows));
-             });
 }
 
 // What the kernel for many tensors takes.

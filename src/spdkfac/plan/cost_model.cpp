@@ -182,19 +182,21 @@ CollectiveCost CostModel::broadcast_within(int ranks) const {
 }
 
 Seconds inverse_time(const LayerSpec& layer, FactorSide side, const CostModel& costs,
-                     Method method) {
-  const double times = plan::refresh_in_inversions(method);
+                     const PlanOptions& options) {
+  double times = plan::refresh_in_inversions(options.method);
   const bool is_a = side == FactorSide::kA;
   if (layer.times) {
     const std::optional<Seconds>& measured = is_a ? layer.times->inverse_a : layer.times->inverse_g;
     if (measured) return *measured * times;
   }
+  times *= plan::refresh_in_inversions(options.solver);
   const FactorShape shape = layer.shape(side);
   if (shape.is_diagonal()) return costs.inverse_time(1) * times;  // reciprocals, all at once
   return costs.inverse_time(shape.dim()) * (times * static_cast<double>(shape.matrices()));
 }
 
-std::vector<LayerCosts> layer_costs(const ModelSpec& model, const CostModel& costs, Method method) {
+std::vector<LayerCosts> layer_costs(const ModelSpec& model, const CostModel& costs,
+                                    const PlanOptions& options) {
   const auto rates = flop_times(model, costs);
   const double batch = static_cast<double>(model.batch);
   std::vector<LayerCosts> result;
@@ -237,11 +239,12 @@ std::vector<LayerCosts> layer_costs(const ModelSpec& model, const CostModel& cos
     if (layer.times && layer.times->precondition) {
       cost.precondition = *layer.times->precondition;
     } else if (rates) {
-      cost.precondition = Seconds(plan::two_sided_flops(layer).value() * rates->precondition);
+      cost.precondition = Seconds(plan::two_sided_flops(layer).value() *
+                                  plan::two_sided_products(options.solver) * rates->precondition);
     }
-    cost.inverse_a = inverse_time(layer, FactorSide::kA, costs, method);
-    cost.inverse_g = inverse_time(layer, FactorSide::kG, costs, method);
-    use_method(method, model, layer, rates, cost);
+    cost.inverse_a = inverse_time(layer, FactorSide::kA, costs, options);
+    cost.inverse_g = inverse_time(layer, FactorSide::kG, costs, options);
+    use_method(options.method, model, layer, rates, cost);
     result.push_back(cost);
   }
   return result;

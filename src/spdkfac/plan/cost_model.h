@@ -133,10 +133,10 @@ struct CostModel {
 // Reads a cluster file; anything unexpected is a ConfigError with the field's path.
 CostModel read_cluster(const std::filesystem::path& path);
 
-// What a method makes of a layer's factor in a refresh. An inverse: as measured with the layer, or
-// else by the cluster's cost of its dimension; of other methods as many times as long.
+// What a refresh makes of a layer's factor. As measured with the layer; or else an inverse by the
+// cluster's cost of its dimension, and what other solvers and methods make as many times as long.
 Seconds inverse_time(const LayerSpec& layer, FactorSide side, const CostModel& costs,
-                     Method method = Method::kKfac);
+                     const PlanOptions& options = {});
 
 // Seconds of each layer's parts for the whole batch on one rank.
 struct LayerCosts {
@@ -155,6 +155,6 @@ struct LayerCosts {
 // rates. A layer that none of them covers is a ConfigError. Of other methods than K-FAC factors are
 // statistics of the averaged gradient; what is done with matrices runs as fast as preconditioning.
 std::vector<LayerCosts> layer_costs(const ModelSpec& model, const CostModel& costs,
-                                    Method method = Method::kKfac);
+                                    const PlanOptions& options = {});
 
 }  // namespace spdkfac

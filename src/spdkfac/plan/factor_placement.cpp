@@ -79,8 +79,10 @@ class UnitBuilder {
   // The inverse is exchanged once per refresh, V in every step.
   bool sends_gradient(const LayerSpec& layer) const {
     if (options_.exchange != Exchange::kCheapest) return options_.exchange == Exchange::kGradient;
-    const Seconds inverses = costs_.broadcast.time(layer.shape(FactorSide::kA).packed()) +
-                             costs_.broadcast.time(layer.shape(FactorSide::kG).packed());
+    const auto sent = [&](FactorSide side) {
+      return costs_.broadcast.time(layer.shape(side).result_elements(options_.solver));
+    };
+    const Seconds inverses = sent(FactorSide::kA) + sent(FactorSide::kG);
     return costs_.broadcast.time(layer.own_elements()) <= inverses / steps_per_inverse_;
   }
 
@@ -97,7 +99,9 @@ class UnitBuilder {
                          [&](const FactorPlacement& factor) { return factor.dim < *threshold; });
     }
     if (options_.placement != PlacementKind::kBalanced) return false;
-    if (!pair) return unit.work < costs_.broadcast.time(unit.factors[0].packed());
+    if (!pair) {
+      return unit.work < costs_.broadcast.time(unit.factors[0].result(options_.solver));
+    }
     const auto layer = static_cast<std::size_t>(unit.factors[0].layer);
     const Seconds inverses = layers_[layer].inverse_a + layers_[layer].inverse_g;
     return inverses / steps_per_inverse_ + layers_[layer].precondition <

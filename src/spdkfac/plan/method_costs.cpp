@@ -16,6 +16,11 @@ constexpr double kInverseRoot = 9 + 2;
 // Loan, section 5.2).
 constexpr double kPowerIterationAndQr = 2 + 4.0 / 3 + 4.0 / 3;
 
+// Measured, not counted: LAPACK's eigenvectors take 3.2 to 3.7 inversions for 128 to 1024 rows
+// (docs/cost-models.md), and the product Qᵀ·Q', by which moments turn, 1.4.
+constexpr double kExactEigenvectors = 3.5;
+constexpr double kTurn = 1.4;
+
 // SOAP turns gradient and momentum into the eigenbasis and the update back (arXiv 2409.11321,
 // algorithm 3).
 constexpr double kSoapRotations = 3;
@@ -66,6 +71,32 @@ double refresh_in_inversions(Method method) {
       return 0;
   }
   SPDKFAC_CHECK(false, "unknown Method");
+}
+
+double refresh_in_inversions(Solver solver) {
+  switch (solver) {
+    case Solver::kInverse:
+      return 1;
+    case Solver::kEigen:
+      return kExactEigenvectors;
+    case Solver::kEkfac:
+    case Solver::kAdam:
+      return kExactEigenvectors + kTurn;
+  }
+  SPDKFAC_CHECK(false, "unknown Solver");
+}
+
+double two_sided_products(Solver solver) {
+  switch (solver) {
+    case Solver::kInverse:
+      return 1;
+    case Solver::kEigen:
+      return 2;  // into the eigenvectors and back
+    case Solver::kEkfac:
+    case Solver::kAdam:
+      return 3;  // also for the second moments
+  }
+  SPDKFAC_CHECK(false, "unknown Solver");
 }
 
 }  // namespace spdkfac::plan

@@ -5,7 +5,8 @@
 #include "spdkfac/plan/layer_spec.h"
 #include "spdkfac/plan/plan_options.h"
 
-// Arithmetic of the methods that compete with K-FAC; docs/cost-models.md has the sources.
+// Arithmetic of K-FAC's solvers and of the methods that compete with K-FAC; docs/cost-models.md has
+// the sources.
 namespace spdkfac::plan {
 
 // 2·d_A·d_G·(d_A+d_G) for each group: a gradient multiplied by a matrix on each side, as in
@@ -21,5 +22,9 @@ Flops update_flops(const LayerSpec& layer, Method method);
 // What a refresh makes of a matrix (inverse, inverse root, eigenbasis), in inversions by Cholesky,
 // which the cluster's costs are for.
 double refresh_in_inversions(Method method);
+// The same of K-FAC's solvers.
+double refresh_in_inversions(Solver solver);
+// How often a solver multiplies a gradient on both sides in a step.
+double two_sided_products(Solver solver);
 
 }  // namespace spdkfac::plan

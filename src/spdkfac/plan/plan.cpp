@@ -100,7 +100,7 @@ std::vector<ResultBroadcast> result_broadcasts(const Plan& plan, const ModelSpec
         steps.push_back({.first = i,
                          .last = i,
                          .root = *factor.owner,
-                         .elements = factor.packed(),
+                         .elements = factor.result(plan.options.solver),
                          .ranks = grid.workers});
       }
       continue;

@@ -58,6 +58,8 @@ struct FactorPlacement {
   std::int64_t blocks = 1;  // of all groups
 
   std::int64_t packed() const { return blocks * packed_elements(dim); }
+  // Of its inverse or eigenvectors, as they travel.
+  std::int64_t result(Solver solver) const { return blocks * result_elements(dim, solver); }
   bool operator==(const FactorPlacement&) const = default;
 };
 

@@ -39,6 +39,10 @@ std::optional<std::string> conflict_in_method(const PlanOptions& options) {
             ? fmt::format("nct_below={}", *options.nct_below)
             : fmt::format("placement={}", name_of(placement_names(), options.placement)));
   }
+  if (!kfac && keeps_basis(options.solver)) {
+    return fmt::format("solver={} makes no sense with method={}; drop one of them",
+                       name_of(solver_names(), options.solver), method);
+  }
   if (!options.gradient_workers) return std::nullopt;
   const double share = *options.gradient_workers;
   if (!(share >= 0 && share <= 1)) {
@@ -75,6 +79,12 @@ std::optional<std::string> conflict_in(const PlanOptions& options) {
         "placement={} makes no sense with factor_schedule=none; first-order training inverts "
         "nothing, drop the placement",
         name_of(placement_names(), options.placement));
+  }
+  if (!options.second_order() && keeps_basis(options.solver)) {
+    return fmt::format(
+        "solver={} makes no sense with factor_schedule=none; first-order training has no factors, "
+        "drop the solver",
+        name_of(solver_names(), options.solver));
   }
   if (replicated && options.factor_reduce == FactorReduce::kOwner) {
     return "factor_reduce=owner makes no sense with placement=replicated; "

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "spdkfac/base/solver.h"
 #include "spdkfac/base/units.h"
 
 namespace spdkfac {
@@ -36,14 +37,15 @@ struct PlanOptions {
   FactorReduce factor_reduce = FactorReduce::kAllReduce;
   Exchange exchange = Exchange::kInverse;
   Method method = Method::kKfac;
+  Solver solver = Solver::kInverse;  // of kKfac; in training that of KfacOptions
   // KAISA: gradients are all-reduced, this share of the ranks receives a layer's inverses and
   // preconditions (0: the owner alone), and each of them sends V to some of the others.
-  std::optional<double> gradient_workers;
+  std::optional<double> gradient_workers = std::nullopt;
   // Overrides the CT/NCT rule: factors (or, when V is exchanged, layers) of a smaller dimension
   // are inverted on every rank.
-  std::optional<std::int64_t> nct_below;
+  std::optional<std::int64_t> nct_below = std::nullopt;
   // Only of kBlocks: how many ranks own a block of consecutive layers (default: all).
-  std::optional<int> owners;
+  std::optional<int> owners = std::nullopt;
 
   bool second_order() const { return factor_schedule != FactorSchedule::kNone; }
   bool operator==(const PlanOptions&) const = default;

@@ -33,6 +33,9 @@ PlanOptions read_options(JsonObject& object, const std::string& algorithm) {
   if (const auto method = object.optional("method")) {
     options.method = static_cast<Method>(method->choice(method_names()));
   }
+  if (const auto solver = object.optional("solver")) {
+    options.solver = static_cast<Solver>(solver->choice(solver_names()));
+  }
   if (const auto share = object.optional("gradient_workers")) {
     options.gradient_workers = share->non_negative_number();
   }
@@ -58,6 +61,7 @@ Json to_json(const PlanOptions& options) {
                  {"owners", or_null(options.owners)}};
   // Only where they are used, so that the digests of other plans stay.
   if (options.method != Method::kKfac) result["method"] = name_of(method_names(), options.method);
+  if (keeps_basis(options.solver)) result["solver"] = name_of(solver_names(), options.solver);
   if (options.gradient_workers) result["gradient_workers"] = *options.gradient_workers;
   return result;
 }

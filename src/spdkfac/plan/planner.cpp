@@ -38,7 +38,7 @@ Plan make_plan(const ModelSpec& model, const CostModel& costs, int world,
   validate(options);
   if (options.second_order()) validate(intervals);
   const CostModel here = costs.for_world(world);
-  const std::vector<LayerCosts> layers = layer_costs(model, here, options.method);
+  const std::vector<LayerCosts> layers = layer_costs(model, here, options);
 
   Plan plan;
   plan.algorithm = options.algorithm;
@@ -62,7 +62,7 @@ Plan make_plan_between(const Plan& full, const ModelSpec& model, const CostModel
   plan.messages.clear();
   plan.predicted_iteration.reset();
   plan.predicted_breakdown = {};
-  plan_step_messages(plan, model, layer_costs(model, here, plan.options.method), here);
+  plan_step_messages(plan, model, layer_costs(model, here, plan.options), here);
   return plan;
 }
 

@@ -162,7 +162,7 @@ Loads loads_of(const Plan& plan, const ModelSpec& model, const CostModel& costs)
   for (const FactorPlacement& factor : plan.placements) {
     Load& load = factor.owner ? loads.owned[*factor.owner] : loads.everywhere;
     load.inverses += inverse_time(model.layers[static_cast<std::size_t>(factor.layer)], factor.side,
-                                  costs, plan.options.method);
+                                  costs, plan.options);
     load.factors.push_back(factor_label(factor));
     if (factor.sends_gradient) ++loads.gradients;
   }
@@ -229,6 +229,9 @@ std::string heading(const Plan& plan, const ModelSpec& model, const CostModel& c
   std::string what = fmt::format("{} fusion", name_of(fusion_names(), plan.options.fusion));
   if (plan.options.method != Method::kKfac) {
     what = fmt::format("{}, {}", name_of(method_names(), plan.options.method), what);
+  }
+  if (keeps_basis(plan.options.solver)) {
+    what = fmt::format("solver {}, {}", name_of(solver_names(), plan.options.solver), what);
   }
   if (plan.options.second_order()) {
     what += fmt::format(", {} factors, {} inverses, {} step",

@@ -70,7 +70,8 @@ std::vector<BankState::Named> BankState::tensors_of(std::size_t layer) const {
     add(Kind::kAverage,
         parts_of(state.new_average(side, at::kMeta), state.new_diagonal(side, at::kMeta)));
     add(Kind::kInverse,
-        parts_of(state.new_inverse(side, at::kMeta), state.new_moments(side, at::kMeta)));
+        parts_of(state.new_inverse(side, at::kMeta), state.new_moments(side, at::kMeta),
+                 state.new_basis_moments(side, at::kMeta)));
   }
   return all;
 }
@@ -102,9 +103,11 @@ std::vector<StatePart> BankState::parts(const Item& item) const {
     return parts_of(layer.new_average(side, at::kCPU), layer.new_diagonal(side, at::kCPU));
   }
   if (layer.ready() && layer.factor(side).inverse) {
-    return parts_of(*layer.factor(side).inverse, layer.factor(side).moments);
+    const FactorState& own = layer.factor(side);
+    return parts_of(*own.inverse, own.moments, own.basis_moments);
   }
-  return parts_of(layer.new_inverse(side, at::kCPU), layer.new_moments(side, at::kCPU));
+  return parts_of(layer.new_inverse(side, at::kCPU), layer.new_moments(side, at::kCPU),
+                  layer.new_basis_moments(side, at::kCPU));
 }
 
 at::Tensor BankState::read(std::size_t tensor) {

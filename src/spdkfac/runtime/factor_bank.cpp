@@ -8,6 +8,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "spdkfac/kfac/drift.h"
+#include "spdkfac/kfac/eigenbasis.h"
 #include "spdkfac/kfac/precondition.h"
 #include "spdkfac/kfac/row_sample.h"
 #include "spdkfac/kfac/symmetric.h"
@@ -259,7 +260,8 @@ void FactorBank::invert(const std::vector<Inversion>& inversions) {
   std::vector<Inversion> together;
   for (const Inversion& one : inversions) {
     const FactorState& state = factor(one.id);
-    if (state.sum.is_cuda() && !kfac::by_elements(state.shape)) {
+    const bool batched = state.sum.is_cuda() && !keeps_basis(options_.solver);
+    if (batched && !kfac::by_elements(state.shape)) {
       together.push_back(one);
     } else {
       invert_one(one);
@@ -315,7 +317,11 @@ void FactorBank::invert_one(const Inversion& inversion) {
   {
     const StepSpan span(recorder_, StepPart::kInverse, state.sum.device(), "inverse",
                         name(id.layer), id);
-    kfac::refresh_inverse(state.average->mean(), damping, *state.inverse);
+    if (keeps_basis(options_.solver)) {
+      kfac::refresh_basis(state.average->mean(), *state.inverse);
+    } else {
+      kfac::refresh_inverse(state.average->mean(), damping, *state.inverse);
+    }
   }
   incidents_.inverted(described({id}), state.inverse->failures, state.inverse->kept);
 }
@@ -370,10 +376,14 @@ KfacMemory FactorBank::memory() const {
       const FactorState& factor = state.factor(side);
       memory.buffers += bytes_of(factor.sum);
       if (factor.average) memory.factors += bytes_of(factor.average->mean());
-      if (factor.inverse) memory.inverses += bytes_of(factor.inverse->value);
-      if (factor.inverted.defined()) memory.inverses += bytes_of(factor.inverted);
-      if (factor.moments) {
-        memory.inverses += bytes_of(factor.moments->first) + bytes_of(factor.moments->second);
+      memory.inverses += bytes_of(factor.inverted);
+      if (!factor.inverse) continue;
+      memory.inverses += bytes_of(factor.inverse->value) + bytes_of(factor.inverse->eigenvalues);
+      if (const auto& moments = factor.moments) {
+        memory.inverses += bytes_of(moments->first) + bytes_of(moments->second);
+      }
+      if (const auto& moments = factor.basis_moments) {
+        memory.inverses += bytes_of(moments->first) + bytes_of(moments->second);
       }
     }
   }

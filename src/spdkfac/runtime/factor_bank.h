@@ -76,6 +76,9 @@ class FactorBank {
   void invert(const std::vector<Inversion>& inversions);
   // Both factors of those of these layers that the step renews, side by side where the device can.
   void invert_all(const std::vector<std::size_t>& layers, const StepWork& work);
+  // What a broadcast brings of a factor: its inverse as packed triangles, or its eigenvectors.
+  void write_inverse(FactorId id, const at::Tensor& buffer) const;
+  void read_inverse(FactorId id, const at::Tensor& buffer);
   // Counts and shows that the inverse of a factor is not renewed.
   void skip_inverse(FactorId id);
   // With adaptive intervals: the layers that the step renews have their inverses from here on.
@@ -89,6 +92,8 @@ class FactorBank {
 
   // The same of a layer that has no inverses on this rank.
   at::Tensor without_inverses(std::size_t layer);
+  // Moments that live in eigenvectors follow those that this step has turned.
+  void turn_moments();
 
   KfacMemory memory() const;
 
@@ -117,7 +122,13 @@ class FactorBank {
   std::vector<at::Tensor> with_lengths(const std::vector<std::size_t>& layers, Plainly plainly);
   std::vector<kfac::GraftedLayer> grafted(const std::vector<std::size_t>& layers);
   bool goes_together(std::size_t layer) const;
-  std::array<at::Tensor, 3> scratch(at::IntArrayRef shape, const at::TensorOptions& options);
+  kfac::LayerBasis basis_of(std::size_t layer);
+  // Second moments take the gradient in, before grafting replaces it.
+  void observe(std::size_t layer);
+  kfac::BasisRule basis_rule() const;
+  // The layer's gradient as a matrix: itself where it is one, else in the memory.
+  at::Tensor joined_gradient(std::size_t layer, at::Tensor memory) const;
+  std::array<at::Tensor, 3> scratch_of(std::size_t layer);
 
   const KfacOptions& options_;
   const Precision solving_;  // of inverses and what they are multiplied with

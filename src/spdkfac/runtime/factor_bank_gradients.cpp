@@ -33,6 +33,9 @@ template <class Plainly>
 std::vector<at::Tensor> FactorBank::with_lengths(const std::vector<std::size_t>& layers,
                                                  Plainly plainly) {
   if (layers.empty()) return {};
+  if (options_.solver == Solver::kEkfac) {
+    for (const std::size_t layer : layers) observe(layer);
+  }
   if (options_.graft == Graft::kNone) return plainly();
   const std::vector<kfac::GraftedLayer> updates = grafted(layers);
   const at::Tensor lengths = kfac::graft_lengths(updates, {options_.graft, options_.graft_adam});
@@ -71,11 +74,24 @@ std::vector<at::Tensor> FactorBank::precondition_all(const std::vector<std::size
 }
 
 at::Tensor FactorBank::without_inverses(std::size_t layer) {
-  if (options_.graft != Graft::kAdam) return -squared_gradient(layer);
+  const bool has_moments = options_.graft == Graft::kAdam || options_.solver == Solver::kAdam;
+  if (!has_moments) return -squared_gradient(layer);
   for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) {
     states_[layer].keep(side, true, true);
   }
   return precondition(layer);
+}
+
+at::Tensor FactorBank::joined_gradient(std::size_t index, at::Tensor memory) const {
+  const TrackedLayer& layer = states_[index].layer();
+  const at::Tensor weight = layer.weight_gradient();
+  const kfac::WeightLayout layout = kind_of(layer.kind).layout;
+  if (!layer.bias.defined() && layout == kfac::WeightLayout::kOutIn && weight.is_contiguous() &&
+      weight.dtype() == memory.dtype()) {
+    return weight.view(memory.sizes());  // it serves as it is
+  }
+  kfac::join_gradient(weight, layer.bias_gradient(), memory, layout);
+  return memory;
 }
 
 at::Tensor FactorBank::precondition_one(std::size_t index) {
@@ -83,25 +99,20 @@ at::Tensor FactorBank::precondition_one(std::size_t index) {
   const TrackedLayer& layer = state.layer();
   const StepSpan span(recorder_, StepPart::kPrecondition, layer.weight.device(), "precondition",
                       layer.name, FactorId{index, FactorSide::kA});
-  const at::Tensor weight = layer.weight_gradient();
-  const at::Tensor bias = layer.bias_gradient();
-  const kfac::WeightLayout layout = kind_of(layer.kind).layout;
-  const at::Tensor& inverse_a = state.factor(FactorSide::kA).inverse->value;
-  const at::Tensor& inverse_g = state.factor(FactorSide::kG).inverse->value;
-  const FactorShape& shape_a = state.factor(FactorSide::kA).shape;
-  const std::array<std::int64_t, 3> shape = {shape_a.groups,
-                                             state.factor(FactorSide::kG).shape.size, shape_a.size};
-  auto [joined, product, result] = scratch(shape, inverse_a.options());
-  if (!layer.bias.defined() && layout == kfac::WeightLayout::kOutIn && weight.is_contiguous() &&
-      weight.dtype() == joined.dtype()) {
-    joined = weight.view(shape);  // it serves as it is
-  } else {
-    kfac::join_gradient(weight, bias, joined, layout);
-  }
+  const auto [memory, product, result] = scratch_of(index);
+  const at::Tensor joined = joined_gradient(index, memory);
   const PrecisionGuard precise(solving_, layer.weight.device());
-  kfac::precondition(joined, inverse_a, inverse_g, product, result);
-  const at::Tensor inner = kfac::inner_product(joined, inverse_a, inverse_g, result);
-  kfac::split_gradient(result, weight, bias, layout);
+  at::Tensor inner;
+  if (keeps_basis(options_.solver)) {
+    inner = kfac::precondition_in_basis(joined, basis_of(index), basis_rule(), result);
+  } else {
+    const at::Tensor& inverse_a = state.factor(FactorSide::kA).inverse->value;
+    const at::Tensor& inverse_g = state.factor(FactorSide::kG).inverse->value;
+    kfac::precondition(joined, inverse_a, inverse_g, product, result);
+    inner = kfac::inner_product(joined, inverse_a, inverse_g, result);
+  }
+  kfac::split_gradient(result, layer.weight_gradient(), layer.bias_gradient(),
+                       kind_of(layer.kind).layout);
   return inner;
 }
 
@@ -132,6 +143,7 @@ at::Tensor FactorBank::precondition_together(const std::vector<std::size_t>& lay
 }
 
 bool FactorBank::goes_together(std::size_t index) const {
+  if (keeps_basis(options_.solver)) return false;
   const LayerState& state = states_[index];
   const TrackedLayer& layer = state.layer();
   for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) {
@@ -146,9 +158,12 @@ bool FactorBank::goes_together(std::size_t index) const {
          (!bias.defined() || kfac::PreconditionBatch::takes(bias, type));
 }
 
-// Three matrices of the shape, in the type of the factors.
-std::array<at::Tensor, 3> FactorBank::scratch(at::IntArrayRef shape,
-                                              const at::TensorOptions& options) {
+// Three matrices of the shape of the layer's gradient, in the type of its factors.
+std::array<at::Tensor, 3> FactorBank::scratch_of(std::size_t layer) {
+  const FactorState& a = states_[layer].factor(FactorSide::kA);
+  const FactorState& g = states_[layer].factor(FactorSide::kG);
+  const std::array<std::int64_t, 3> shape = {a.shape.groups, g.shape.size, a.shape.size};
+  const at::TensorOptions options = a.sum.options();
   const std::int64_t size = c10::multiply_integers(shape);
   std::array<at::Tensor, 3> result;
   for (std::size_t index = 0; index < 3; ++index) {

@@ -32,6 +32,12 @@ class GraphSteps::Impl {
           "kfac: steps that run as CUDA graphs cannot have adaptive intervals, which the host "
           "decides on; choose interval auto or fixed");
     }
+    if (keeps_basis(kfac.options().solver)) {
+      throw ConfigError(fmt::format(
+          "kfac: steps that run as CUDA graphs cannot have solver={}, whose eigenvectors the host "
+          "asks for; choose solver inverse",
+          solver_names()[static_cast<std::size_t>(kfac.options().solver)]));
+    }
     if (kfac.options().lm_damping) {
       throw ConfigError(
           "kfac: steps that run as CUDA graphs cannot have lm_damping, whose damping changes; "

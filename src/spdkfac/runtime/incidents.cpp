@@ -135,6 +135,7 @@ std::string Incidents::subject_of(const Incident& incident) const {
 }
 
 const char* Incidents::length_without_inverses() const {
+  if (options_.solver == Solver::kAdam) return "as a step of Adam";
   return options_.graft == Graft::kNone ? "scaled like those of other layers"
                                         : "with the length of a grafted step";
 }

@@ -143,9 +143,7 @@ void InverseStage::fill(const PlannedStep& step, std::size_t broadcast,
   const ResultBroadcast& what = step.broadcasts()[broadcast];
   if (!what.gradients) {
     const auto [layer, side] = step.order().factor_of(step.plan().placements[what.last]);
-    kfac::pack_upper(bank_.state(layer).factor(side).inverse->value,
-                     launcher_.broadcast_buffer(broadcast));
-    return;
+    return bank_.write_inverse({layer, side}, launcher_.broadcast_buffer(broadcast));
   }
   for (const Part& part : parts_of(step, broadcast)) {
     inner[part.layer] = bank_.precondition(part.layer);
@@ -164,8 +162,7 @@ void InverseStage::take_in(const PlannedStep& step, std::size_t broadcast,
     const at::Tensor buffer = launcher_.broadcast_buffer(broadcast);
     const StepSpan span(recorder_, StepPart::kUnpack, buffer.device(), "unpack inverse",
                         bank_.name(layer));
-    kfac::unpack_upper(buffer, bank_.state(layer).factor(side).inverse->value);
-    return;
+    return bank_.read_inverse({layer, side}, buffer);
   }
   for (const Part& part : parts_of(step, broadcast)) {
     gradients_.read(part.layer, part.gradients, 1);

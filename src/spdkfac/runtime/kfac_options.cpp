@@ -38,17 +38,26 @@ void validate(const KfacOptions& options) {
           options.running_average, "a number from 0 to below 1, such as 0.95");
   require(std::isfinite(options.kl_clip) && options.kl_clip >= 0, "kl_clip", options.kl_clip,
           "a finite number of at least 0 (0: off), such as 0.001");
+  require(options.graft == Graft::kNone || options.solver != Solver::kAdam, "graft",
+          graft_names()[static_cast<std::size_t>(options.graft)],
+          "none: solver=adam sets the length of updates itself");
+  require(options.kl_clip == 0 || options.solver != Solver::kAdam, "kl_clip", options.kl_clip,
+          "0: solver=adam sets the length of updates");
   if (options.graft != Graft::kNone) {
     require(options.kl_clip == 0, "kl_clip", options.kl_clip,
             "0, or graft=none: grafting sets the length of updates");
+  }
+  if (options.graft != Graft::kNone || keeps_moments(options.solver)) {
     const auto [beta1, beta2, epsilon] = options.graft_adam;
     require(beta1 >= 0 && beta1 < 1, "graft_beta1", beta1, "a number from 0 to below 1");
     require(beta2 >= 0 && beta2 < 1, "graft_beta2", beta2, "a number from 0 to below 1");
     require(std::isfinite(epsilon) && epsilon > 0, "graft_epsilon", epsilon, "a number above 0");
   }
-  require(!options.lm_damping || (options.graft == Graft::kNone && options.damping > 0),
-          "lm_damping", options.lm_damping,
-          "false, or graft=none and a damping above 0: grafted updates have no length to judge");
+  require(
+      !options.lm_damping || (!options.sets_length() && options.damping > 0), "lm_damping",
+      options.lm_damping,
+      "false, or graft=none, another solver than adam, and a damping above 0: updates of a given "
+      "length cannot be judged");
   if (options.learning_rate) {
     require(std::isfinite(*options.learning_rate) && *options.learning_rate >= 0, "learning_rate",
             *options.learning_rate, "a finite number of at least 0");
@@ -85,12 +94,14 @@ std::string digest(const KfacOptions& options) {
   };
   const auto [beta1, beta2, epsilon] = options.graft_adam;
   return fmt::format(
-      "damping={} lm_damping={} damping_mode={} running_average={} identity_start={} convention={} "
+      "solver={} damping={} lm_damping={} damping_mode={} running_average={} identity_start={} "
+      "convention={} "
       "loss_reduction={} kl_clip={} graft={} graft_beta1={} graft_beta2={} graft_epsilon={} "
       "interval={} factor_interval={} inverse_interval={} refresh_change={} factor_rows={} "
       "max_dimension={} large_factors={}",
-      options.damping, options.lm_damping, name(damping_names(), options.damping_mode),
-      options.running_average, options.identity_start, name(convention_names(), options.convention),
+      name(solver_names(), options.solver), options.damping, options.lm_damping,
+      name(damping_names(), options.damping_mode), options.running_average, options.identity_start,
+      name(convention_names(), options.convention),
       name(loss_reduction_names(), options.loss_reduction), options.kl_clip,
       name(graft_names(), options.graft), beta1, beta2, epsilon,
       name(refresh_names(), options.interval), options.factor_interval, options.inverse_interval,

@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "spdkfac/base/solver.h"
 #include "spdkfac/base/units.h"
 #include "spdkfac/kfac/graft.h"
 #include "spdkfac/kfac/modes.h"
@@ -25,6 +26,9 @@ ExampleCounter tokens_as_examples();
 
 // What a Preconditioner does. The names are those of the flags of `spdkfac train`.
 struct KfacOptions {
+  // What gradients are multiplied with. kAdam sets the length of updates itself: it needs kl_clip =
+  // 0 and no graft. It and kEkfac take their numbers from graft_adam.
+  Solver solver = Solver::kInverse;
   double damping = 0.01;  // γ
   // Every 5 steps γ follows what the step did to the loss (StepControl::judge_damping).
   bool lm_damping = false;
@@ -39,6 +43,8 @@ struct KfacOptions {
   // Each layer's update has K-FAC's direction and the length of this method's; needs kl_clip = 0.
   Graft graft = Graft::kNone;
   AdamOptions graft_adam = {};
+  // Whether an update has the length of a step of SGD or Adam, so that their rates suit it.
+  bool sets_length() const { return graft != Graft::kNone || solver == Solver::kAdam; }
   // Of the optimizer, for kl_clip, when step() is not told it.
   std::optional<double> learning_rate = std::nullopt;
   Refresh interval = Refresh::kFixed;

@@ -67,6 +67,7 @@ void LayerState::keep(FactorSide side, bool average, bool inverse) {
   if (!inverse) {
     state.inverse.reset();
     state.moments.reset();
+    state.basis_moments.reset();
   }
   const at::Device device = state.sum.device();
   if (average && !state.average) {
@@ -76,6 +77,7 @@ void LayerState::keep(FactorSide side, bool average, bool inverse) {
   if (inverse && !state.inverse) {
     state.inverse = new_inverse(side, device);
     state.moments = new_moments(side, device);
+    state.basis_moments = new_basis_moments(side, device);
   }
 }
 
@@ -190,7 +192,7 @@ at::Tensor LayerState::new_diagonal(FactorSide side, at::Device device) const {
 }
 
 kfac::Inverse LayerState::new_inverse(FactorSide side, at::Device device) const {
-  return {shape(side), factor_options(layer_.weight).device(device)};
+  return {shape(side), factor_options(layer_.weight).device(device), options_->solver};
 }
 
 std::optional<kfac::AdamMoments> LayerState::new_moments(FactorSide side, at::Device device) const {
@@ -198,6 +200,15 @@ std::optional<kfac::AdamMoments> LayerState::new_moments(FactorSide side, at::De
   std::int64_t elements = 0;
   for (const ParameterPart& own : own_parameters(layer_)) elements += own.numel();
   return kfac::AdamMoments(elements, factor_options(layer_.weight).device(device));
+}
+
+std::optional<kfac::BasisMoments> LayerState::new_basis_moments(FactorSide side,
+                                                                at::Device device) const {
+  const Solver solver = options_->solver;
+  if (side == FactorSide::kA || !keeps_moments(solver)) return std::nullopt;
+  const FactorShape of_a = shape(FactorSide::kA);
+  const std::array<std::int64_t, 3> sizes = {of_a.groups, shape(side).size, of_a.size};
+  return kfac::BasisMoments(sizes, factor_options(layer_.weight).device(device), solver);
 }
 
 void LayerState::forget() {
@@ -210,6 +221,7 @@ void LayerState::forget() {
     state->inverted.reset();
     state->inverse.reset();
     state->moments.reset();
+    state->basis_moments.reset();
   }
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "spdkfac/base/factor_side.h"
+#include "spdkfac/kfac/eigen_precondition.h"
 #include "spdkfac/kfac/factor.h"
 #include "spdkfac/kfac/graft.h"
 #include "spdkfac/kfac/inverse.h"
@@ -34,8 +35,10 @@ struct FactorState {
   // With adaptive intervals, where the average is kept: its diagonal when its inverse was made.
   at::Tensor inverted = {};
   std::optional<kfac::Inverse> inverse;
-  // Of G, for updates of Adam's length: kept where the inverse is.
+  // Of G, kept where the inverse is: for updates of Adam's length, and for solvers with moments in
+  // the eigenvectors.
   std::optional<kfac::AdamMoments> moments = std::nullopt;
+  std::optional<kfac::BasisMoments> basis_moments = std::nullopt;
 
   void clear();
 };
@@ -106,6 +109,7 @@ class LayerState {
   at::Tensor new_diagonal(FactorSide side, at::Device device) const;
   kfac::Inverse new_inverse(FactorSide side, at::Device device) const;
   std::optional<kfac::AdamMoments> new_moments(FactorSide side, at::Device device) const;
+  std::optional<kfac::BasisMoments> new_basis_moments(FactorSide side, at::Device device) const;
   // As if the layer had never been averaged.
   void forget();
 

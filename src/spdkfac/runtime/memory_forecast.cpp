@@ -81,9 +81,16 @@ MemoryForecast forecast_memory(const std::vector<TrackedLayer>& layers, const Kf
     for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) {
       const auto [average, inverse] = parts({index, side});
       const std::int64_t copies = 1 + (average ? 1 : 0) + (inverse ? 1 : 0);
-      elements += copies * factor_shape(layer, side, options.factor_limit()).elements();
+      const FactorShape shape = factor_shape(layer, side, options.factor_limit());
+      elements += copies * shape.elements();
       if (side == FactorSide::kG && inverse && options.graft == Graft::kAdam) {
         elements += 2 * own_elements(layer);
+      }
+      if (inverse && keeps_basis(options.solver)) elements += shape.matrices() * shape.dim();
+      if (side == FactorSide::kG && inverse && keeps_moments(options.solver)) {
+        const FactorShape of_a = factor_shape(layer, FactorSide::kA, options.factor_limit());
+        elements +=
+            (options.solver == Solver::kAdam ? 2 : 1) * shape.groups * shape.size * of_a.size;
       }
     }
     forecast.layers.emplace_back(elements * element_size(layer));
@@ -97,9 +104,9 @@ std::int64_t elements_sent(const Plan& plan, const ModelSpec& model) {
   std::int64_t elements = 0;
   for (const Message& message : plan.messages) elements += message.elements;
   if (plan.world == 1) return elements;
-  // Inverses lie where their factors have been.
+  // Inverses lie where their factors have been; eigenvectors are larger.
   for (const ResultBroadcast& broadcast : result_broadcasts(plan, model)) {
-    if (broadcast.gradients) elements += broadcast.elements;
+    if (broadcast.gradients || keeps_basis(plan.options.solver)) elements += broadcast.elements;
   }
   return elements;
 }

@@ -59,7 +59,9 @@ void PlannedStep::lay_out_broadcasts(const ModelSpec& model) {
   if (plan_.world > 1) broadcasts_ = result_broadcasts(plan_, model);
   for (const ResultBroadcast& broadcast : broadcasts_) {
     const FactorPlacement& last = plan_.placements[broadcast.last];
-    const char* what = last.side == FactorSide::kA ? "inverse A" : "inverse G";
+    const bool basis = keeps_basis(plan_.options.solver);
+    const char* what = last.side == FactorSide::kA ? (basis ? "basis A" : "inverse A")
+                                                   : (basis ? "basis G" : "inverse G");
     Outgoing outgoing{
         .name = fmt::format("broadcast {} {}", broadcast.gradients ? "gradient of" : what,
                             model.layers[static_cast<std::size_t>(last.layer)].name),
@@ -67,7 +69,7 @@ void PlannedStep::lay_out_broadcasts(const ModelSpec& model) {
         .range = {buffer_elements_, broadcast.elements},
         .elements = broadcast.elements,
         .tensors = broadcast.tensors};
-    if (broadcast.gradients) {
+    if (broadcast.gradients || keeps_basis(plan_.options.solver)) {
       buffer_elements_ += broadcast.elements;
     } else {
       outgoing.range = place(factor_member(last.layer, last.side)).range;

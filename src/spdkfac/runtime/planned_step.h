@@ -23,7 +23,8 @@ struct BufferRange {
 
 // The plan of one kind of step, and where each of its messages and their members lie in the buffer.
 // Behind its members a message has the numbers of examples of its factors, one element each.
-// Broadcast inverses lie where their factors have been, which are not needed any more.
+// Broadcast inverses lie where their factors have been, which are not needed any more;
+// eigenvectors, which are larger, behind all messages.
 class PlannedStep {
  public:
   PlannedStep(Plan plan, const ModelSpec& model, LayerOrder order);

@@ -79,13 +79,14 @@ Planner planner_of_plan(const Plan& plan, int world, const std::string& where) {
   };
 }
 
-Planner make_planner(const PlanSource& source, Communicator& communicator, c10::Device device,
-                     Logger& logger) {
+Planner make_planner(const PlanSource& source, Solver solver, Communicator& communicator,
+                     c10::Device device, Logger& logger) {
   const int world = communicator.size();
-  require_trainable(options_of(source));
+  PlanOptions options = options_of(source);
+  require_trainable(options);
+  if (options.second_order()) options.solver = solver;
   if (const auto* measure = std::get_if<MeasureHere>(&source)) {
-    return planner_of_costs(measured_costs(*measure, communicator, device, logger), world,
-                            measure->options);
+    return planner_of_costs(measured_costs(*measure, communicator, device, logger), world, options);
   }
   if (const auto* known = std::get_if<PlanForCosts>(&source)) {
     if (known->costs.world != world) {
@@ -93,12 +94,19 @@ Planner make_planner(const PlanSource& source, Communicator& communicator, c10::
           fmt::format("cluster {}: is for {} ranks, this run has {}; pass its for_world({})",
                       known->costs.name, known->costs.world, world, world));
     }
-    return planner_of_costs(known->costs, world, known->options);
+    return planner_of_costs(known->costs, world, options);
   }
   if (const auto* given = std::get_if<FollowPlan>(&source)) {
-    return planner_of_plan(given->plan, world, given->where);
+    Plan plan = given->plan;
+    plan.options.solver = options.solver;
+    return planner_of_plan(plan, world, given->where);
   }
-  return std::get<CustomPlanner>(source).planner;
+  return [own = std::get<CustomPlanner>(source).planner, solver](
+             const ModelSpec& model, const RefreshIntervals& intervals, StepKind step) {
+    Plan plan = own(model, intervals, step);
+    if (plan.options.second_order()) plan.options.solver = solver;
+    return plan;
+  };
 }
 
 }  // namespace spdkfac::runtime

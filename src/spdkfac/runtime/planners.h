@@ -20,8 +20,8 @@ Planner planner_of_costs(const CostModel& costs, int world, const PlanOptions& o
 Planner planner_of_plan(const Plan& plan, int world, const std::string& where);
 
 // What the source stands for on these ranks; all call it. MeasureHere measures now, and logs where
-// the costs come from.
-Planner make_planner(const PlanSource& source, Communicator& communicator, c10::Device device,
-                     Logger& logger);
+// the costs come from. Plans are for the solver, whatever their source says.
+Planner make_planner(const PlanSource& source, Solver solver, Communicator& communicator,
+                     c10::Device device, Logger& logger);
 
 }  // namespace spdkfac::runtime

@@ -261,13 +261,12 @@ void Preconditioner::Impl::clip(const std::vector<at::Tensor>& inner, double lea
   const std::vector<runtime::ClippedLayer> clipped = runtime::clipped_layers(layers, inner);
   if (clipped.empty()) return;
   const std::vector<ParameterPart> unclipped = runtime::with_unclipped(layers, inner, others_);
-  const runtime::Clipped result =
-      runtime::clip_gradients(clipped,
-                              {.kl_clip = options.kl_clip,
-                               .learning_rate = learning_rate,
-                               .momentum = momentum,
-                               .grafted = options.graft != Graft::kNone},
-                              unclipped);
+  const runtime::Clipped result = runtime::clip_gradients(clipped,
+                                                          {.kl_clip = options.kl_clip,
+                                                           .learning_rate = learning_rate,
+                                                           .momentum = momentum,
+                                                           .grafted = options.sets_length()},
+                                                          unclipped);
   incidents_.gradients(result.bad);
   incidents_.scaled(clipped, result.raw);
   begin_trial(clipped, result, unclipped);

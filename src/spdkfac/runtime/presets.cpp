@@ -51,6 +51,13 @@ void set_graft(KfacOptions& options, Graft graft) {
   options.graft = graft;
 }
 
+void set_solver(KfacOptions& options, Solver solver) {
+  options.solver = solver;
+  if (solver != Solver::kAdam) return;
+  options.graft = Graft::kNone;
+  options.kl_clip = 0;
+}
+
 void set_interval(KfacOptions& options, Refresh refresh) {
   options.interval = refresh;
   const RefreshIntervals intervals =

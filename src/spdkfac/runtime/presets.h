@@ -19,6 +19,8 @@ KfacOptions kfac_preset(const std::string& name);
 // What else changes with these fields. Without grafting updates are limited as the paper's are, and
 // with it they are not. Intervals that are not fixed are at most 10 and 100 steps, fixed ones 1.
 void set_graft(KfacOptions& options, Graft graft);
+// Adam in the eigenvectors sets the length of updates itself, without grafting or limits.
+void set_solver(KfacOptions& options, Solver solver);
 void set_interval(KfacOptions& options, Refresh refresh);
 
 }  // namespace spdkfac

@@ -46,7 +46,8 @@ void Residence::share_inverse(FactorId id, int root) {
   LayerState& layer = bank_.state(id.layer);
   FactorState& state = layer.factor(id.side);
   layer.keep(id.side, state.average.has_value(), true);
-  share(parts_of(*state.inverse, state.moments), root, "inverse " + layer.layer().name);
+  share(parts_of(*state.inverse, state.moments, state.basis_moments), root,
+        "inverse " + layer.layer().name);
 }
 
 // In their own types, as bytes.

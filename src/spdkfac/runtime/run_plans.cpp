@@ -209,9 +209,11 @@ RunPlans::RunPlans(const Distribution& distribution, const KfacOptions& options,
       kinds_(kinds_of(options, second_order_)),
       intervals_(options.intervals()),
       limit_(options.factor_limit()),
+      solver_(options.solver),
       logger_(std::move(logger)) {
   Communicator& ranks = *distribution.communicator;
-  if (ranks.size() > 1) planner_ = make_planner(distribution.plans, ranks, device, *logger_);
+  if (ranks.size() > 1)
+    planner_ = make_planner(distribution.plans, solver_, ranks, device, *logger_);
 }
 
 CallLog RunPlans::make_first(const std::vector<TrackedLayer>& layers, const CallLog& own,
@@ -219,8 +221,10 @@ CallLog RunPlans::make_first(const std::vector<TrackedLayer>& layers, const Call
   const CallLog calls = joined_calls(*distribution_.communicator, device_, layers, own);
   if (distribution_.communicator->size() == 1) {
     for (const StepKind kind : kinds_) {
-      plans_.insert_or_assign(kind, plan_without_messages(distribution_.model_name, layers, calls,
-                                                          second_order_, intervals_, kind, limit_));
+      Plan plan = plan_without_messages(distribution_.model_name, layers, calls, second_order_,
+                                        intervals_, kind, limit_);
+      if (second_order_) plan.options.solver = solver_;
+      plans_.insert_or_assign(kind, std::move(plan));
     }
     return calls;
   }

@@ -56,6 +56,7 @@ class RunPlans {
   std::vector<StepKind> kinds_;
   RefreshIntervals intervals_;
   FactorLimit limit_;
+  Solver solver_;
   std::shared_ptr<Logger> logger_;
   Planner planner_;  // of several ranks
   ModelSpec model_;

@@ -42,12 +42,23 @@ std::vector<StatePart> parts_of(const kfac::RunningAverage& average, const at::T
 }
 
 std::vector<StatePart> parts_of(const kfac::Inverse& inverse,
-                                const std::optional<kfac::AdamMoments>& moments) {
-  std::vector<StatePart> parts = {{"inverse", inverse.value, /*symmetric=*/true}};
+                                const std::optional<kfac::AdamMoments>& moments,
+                                const std::optional<kfac::BasisMoments>& basis_moments) {
+  std::vector<StatePart> parts;
+  if (keeps_basis(inverse.solver)) {
+    parts = {{"eigenvectors", inverse.value}, {"eigenvalues", inverse.eigenvalues}};
+  } else {
+    parts = {{"inverse", inverse.value, /*symmetric=*/true}};
+  }
   if (moments) {
     parts.push_back({"first_moment", moments->first});
     parts.push_back({"second_moment", moments->second});
     parts.push_back({"moment_steps", moments->steps});
+  }
+  if (basis_moments) {
+    if (basis_moments->first.numel() > 0) parts.push_back({"basis_first", basis_moments->first});
+    parts.push_back({"basis_second", basis_moments->second});
+    parts.push_back({"basis_steps", basis_moments->steps});
   }
   return parts;
 }

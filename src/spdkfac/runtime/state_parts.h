@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "spdkfac/base/tensor_file.h"
+#include "spdkfac/kfac/eigen_precondition.h"
 #include "spdkfac/kfac/graft.h"
 #include "spdkfac/kfac/inverse.h"
 #include "spdkfac/kfac/running_average.h"
@@ -24,7 +25,8 @@ struct StatePart {
 std::vector<StatePart> parts_of(const kfac::RunningAverage& average, const at::Tensor& inverted);
 // What whoever preconditions a layer keeps of a factor.
 std::vector<StatePart> parts_of(const kfac::Inverse& inverse,
-                                const std::optional<kfac::AdamMoments>& moments);
+                                const std::optional<kfac::AdamMoments>& moments,
+                                const std::optional<kfac::BasisMoments>& basis_moments);
 
 // As it travels: contiguous, on the device of the factor.
 at::Tensor packed_part(const StatePart& part);

@@ -211,6 +211,7 @@ std::vector<at::Tensor> StepExecutor::run() {
     bank_.keep_inverted_diagonals(work_);
   }
   inner = precondition(std::move(inner));
+  bank_.turn_moments();
   launcher_.record();
   return inner;
 }

@@ -87,7 +87,9 @@ KfacOptions kfac_preset(const std::string& name, const torch::optim::Optimizer& 
 
 void update_parameters(torch::optim::Optimizer& optimizer, const Preconditioner& kfac) {
   HiddenGradients hidden;
-  if (kfac.options().graft == Graft::kAdam && adam_options_of(optimizer)) {
+  const KfacOptions& options = kfac.options();
+  const bool as_adam = options.graft == Graft::kAdam || options.solver == Solver::kAdam;
+  if (as_adam && adam_options_of(optimizer)) {
     const c10::NoGradGuard no_grad;
     const std::set<const void*> covered = covered_parameters(kfac);
     for (const Group& group : optimizer.param_groups()) {

@@ -10,10 +10,10 @@
 
 namespace spdkfac {
 
-// Lets the optimizer step after kfac.step(). Use it instead of optimizer.step() with graft=adam
-// over Adam or AdamW: gradients of K-FAC's layers then have the length of a step already, which
-// these optimizers would divide away. They are applied as they are, with the rate and, decoupled,
-// the weight decay of their groups. In all other cases this is optimizer.step().
+// Lets the optimizer step after kfac.step(). Use it instead of optimizer.step() with graft=adam or
+// solver=adam over Adam or AdamW: gradients of K-FAC's layers then have the length of a step
+// already, which these optimizers would divide away. They are applied as they are, with the rate
+// and, decoupled, the weight decay of their groups. In all other cases this is optimizer.step().
 void update_parameters(torch::optim::Optimizer& optimizer, const Preconditioner& kfac);
 
 // The numbers of Adam or AdamW; nothing for other optimizers.

@@ -180,9 +180,10 @@ class Adviser {
   };
 
   static Outcome replanned(const Scenario& s) {
-    const PlanOptions options = s.options.algorithm == kAutoAlgorithm
-                                    ? best_options(s.model, s.costs, s.world, s.intervals)
-                                    : s.options;
+    const PlanOptions options =
+        s.options.algorithm == kAutoAlgorithm
+            ? best_options(s.model, s.costs, s.world, s.intervals, s.options.solver)
+            : s.options;
     return {options, average_iteration(s.model, s.costs, s.world, options, s.intervals)};
   }
 

@@ -33,8 +33,8 @@ std::vector<std::int64_t> threshold_candidates(const ModelSpec& model) {
 class Search {
  public:
   Search(const ModelSpec& model, const CostModel& costs, int world,
-         const RefreshIntervals& intervals)
-      : model_(model), costs_(costs), world_(world), intervals_(intervals) {}
+         const RefreshIntervals& intervals, Solver solver)
+      : model_(model), costs_(costs), world_(world), intervals_(intervals), solver_(solver) {}
 
   PlanOptions run() {
     for (const AlgorithmInfo& info : named_algorithms()) {
@@ -102,7 +102,8 @@ class Search {
     }
   }
 
-  Seconds consider(const PlanOptions& options) {
+  Seconds consider(PlanOptions options) {
+    options.solver = solver_;
     const Seconds time = average_iteration(model_, costs_, world_, options, intervals_);
     if (time < best_time_) {
       best_time_ = time;
@@ -115,6 +116,7 @@ class Search {
   const CostModel& costs_;
   int world_;
   const RefreshIntervals& intervals_;
+  const Solver solver_;
   Seconds best_time_{std::numeric_limits<double>::infinity()};
   PlanOptions best_;
 };
@@ -164,8 +166,8 @@ Seconds average_iteration(const ModelSpec& model, const CostModel& costs, int wo
 }
 
 PlanOptions best_options(const ModelSpec& model, const CostModel& costs, int world,
-                         const RefreshIntervals& intervals) {
-  return Search(model, costs, world, intervals).run();
+                         const RefreshIntervals& intervals, Solver solver) {
+  return Search(model, costs, world, intervals, solver).run();
 }
 
 Plan make_best_plan(const ModelSpec& model, const CostModel& costs, int world,
@@ -173,8 +175,8 @@ Plan make_best_plan(const ModelSpec& model, const CostModel& costs, int world,
   if (options.algorithm != kAutoAlgorithm) {
     return make_plan(model, costs, world, options, intervals, step);
   }
-  Plan plan =
-      make_plan(model, costs, world, best_options(model, costs, world, intervals), intervals, step);
+  const PlanOptions best = best_options(model, costs, world, intervals, options.solver);
+  Plan plan = make_plan(model, costs, world, best, intervals, step);
   plan.algorithm = kAutoAlgorithm;
   plan.options.algorithm = kAutoAlgorithm;
   return plan;

@@ -35,7 +35,7 @@ Seconds average_iteration(const ModelSpec& model, const CostModel& costs, int wo
 // owner schemes with the choice per layer swept by dimension. Therefore never predicted slower than
 // any named algorithm.
 PlanOptions best_options(const ModelSpec& model, const CostModel& costs, int world,
-                         const RefreshIntervals& intervals);
+                         const RefreshIntervals& intervals, Solver solver = Solver::kInverse);
 
 // make_plan for any algorithm, `auto` included.
 Plan make_best_plan(const ModelSpec& model, const CostModel& costs, int world,

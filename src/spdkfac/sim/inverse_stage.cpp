@@ -128,8 +128,9 @@ class InverseStage {
   void unpack_inverses() {
     for (const auto& [index, arrival] : arrivals_) {
       const FactorPlacement& factor = plan_.placements[index];
-      const Seconds work = step_.host() + step_.costs.overheads.unpack_per_element *
-                                              static_cast<double>(factor.packed());
+      const Seconds work =
+          step_.host() + step_.costs.overheads.unpack_per_element *
+                             static_cast<double>(factor.result(plan_.options.solver));
       const auto name = label("unpack inverse", factor);
       const std::size_t owner = ranks_.stream_of(*factor.owner);
       for (std::size_t stream = 0; stream < ranks_.streams(); ++stream) {

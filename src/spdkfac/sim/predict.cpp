@@ -68,8 +68,9 @@ Prediction predict(const ModelSpec& model, const CostModel& costs, int world,
     throw ConfigError(
         fmt::format("world: cannot forecast {} ranks; give 1 to {}", world, kMaxWorld));
   }
-  const PlanOptions chosen =
-      options.algorithm == kAutoAlgorithm ? best_options(model, costs, world, intervals) : options;
+  const PlanOptions chosen = options.algorithm == kAutoAlgorithm
+                                 ? best_options(model, costs, world, intervals, options.solver)
+                                 : options;
   Prediction result;
   Seconds iteration;
   CategoryTimes breakdown;

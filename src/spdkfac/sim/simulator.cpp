@@ -47,7 +47,7 @@ IterationResult simulate(const Plan& plan, const ModelSpec& model, const CostMod
   validate(options, plan.world);
   SPDKFAC_CHECK(!model.layers.empty(), "a model without layers");
   const CostModel here = costs.for_world(plan.world);
-  const sim::StepToSimulate step{plan, model, here, layer_costs(model, here, plan.options.method),
+  const sim::StepToSimulate step{plan, model, here, layer_costs(model, here, plan.options),
                                  worker_grid(plan.options, plan.world)};
   sim::SimulatedRanks ranks(step, options);
   sim::simulate_passes(step, ranks);

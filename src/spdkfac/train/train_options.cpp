@@ -44,6 +44,7 @@ Settings settings_of(const TrainOptions& options, int world, std::int64_t total_
     add("--others", name_of(optimizer_names(), *options.others));
     add("--others-lr", options.others_rate);
   }
+  add("--solver", name_of(solver_names(), options.kfac.solver));
   add("--damping", options.kfac.damping);
   add("--lm-damping", options.kfac.lm_damping);
   add("--damping-mode", name_of(damping_names(), options.kfac.damping_mode));

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "spdkfac/kfac/inverse.h"
+
+namespace spdkfac::kfac {
+
+// Of a solver that keeps eigenvectors: replaces them and the eigenvalues by those of a factor, the
+// largest first; reads its upper triangles. They are exact: approximate ones would carry the
+// arbitrary vectors of an early null space along, and ranks would differ. Groups whose factor is
+// zero, and what is not finite, keep theirs. Waits for a GPU.
+void refresh_basis(const at::Tensor& factor, Inverse& basis);
+
+// Takes over eigenvectors and eigenvalues that another rank has made.
+void set_basis(const at::Tensor& vectors, const at::Tensor& eigenvalues, Inverse& basis);
+
+// A basis as it travels (FactorShape::result_elements): its eigenvectors, then its eigenvalues; of
+// a diagonal these alone.
+void pack_basis(const Inverse& basis, at::Tensor packed);
+void unpack_basis(const at::Tensor& packed, Inverse& basis);
+
+// The eigenvalues of each group without those of padding, [groups, size].
+at::Tensor eigenvalues_of(const Inverse& basis);
+
+}  // namespace spdkfac::kfac
