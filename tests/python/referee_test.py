@@ -57,11 +57,14 @@ class Referee:
                 state["gradient_covariances"][layer] / (scale(self.case) * s))
 
     def preconditioned(self, layer: str, gradients: dict[str, torch.Tensor], mode: str) -> torch.Tensor:
-        """With our damping, in the scale of its factors: γ·scale for the product, or one for each factor."""
+        """With our damping, in the scale of its factors: γ·scale for the product, or one for each factor.
+
+        `exact` is that of solver="eigen".
+        """
         more, s = scale(self.case), self.positions[layer]
-        damping = DAMPING * more if mode == "pi" else (DAMPING / s, DAMPING * more * s)
+        damping = (DAMPING / s, DAMPING * more * s) if mode == "plain" else DAMPING * more
         inverse = KFACInverseLinearOperator(self.operator, damping, use_heuristic_damping=mode == "pi",
-                                            min_damping=0.0)
+                                            use_exact_damping=mode == "exact", min_damping=0.0)
         vectors = [torch.zeros_like(p) for own in self.parameters.values() for p in own]
         names = list(self.layers)
         first = sum(len(self.parameters[name]) for name in names[: names.index(layer)])
@@ -104,10 +107,11 @@ def positions(case: Case, model: nn.Module, layers: dict[str, Part],
 
 def compare(case: Case, referee: Referee, parts: list[Part], model: nn.Module, errors: dict[str, float],
             how: str = "") -> None:
-    """Factors, and updates with both kinds of damping."""
+    """Factors, and updates with each kind of damping."""
     found: dict[str, float] = {}
-    for mode in ("pi", "plain"):
-        seen = observe(case, model, damping=DAMPING, damping_mode=mode)
+    for mode in ("pi", "plain", "exact"):
+        solver = {"solver": "eigen"} if mode == "exact" else {"damping_mode": mode}
+        seen = observe(case, model, damping=DAMPING, **solver)
         expect_covered(case, parts, seen)
         for layer, part in referee.layers.items():
             update = part.matrix(seen.updates)
