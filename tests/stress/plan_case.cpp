@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "sim/random_cases.h"
+#include "spdkfac/runtime/presets.h"
 
 namespace spdkfac::stress {
 namespace {
@@ -74,6 +75,10 @@ KfacOptions random_kfac(Random& random) {
   kfac.inverse_interval = kfac.factor_interval * (random.coin() ? 1 : random.integer(1, 3));
   if (random.integer(0, 9) == 0) kfac.inverse_interval = random.integer(1, 4);
   kfac.trace = random.integer(0, 4) == 0;
+  if (random.integer(0, 2) == 0) {
+    set_solver(kfac, any_of<Solver>(random, solver_names()));
+    kfac.graft_adam.epsilon = 1e-3;  // far above rounding, which Adam would divide by itself
+  }
   return kfac;
 }
 

@@ -101,6 +101,9 @@ constexpr Reduction kReductions[] = {
     [](PlanCase& one) { return one.kfac.trace && (one.kfac.trace = false, true); },
     [](PlanCase& one) { return one.kfac.kl_clip > 0 && (one.kfac.kl_clip = 0, true); },
     [](PlanCase& one) {
+      return keeps_basis(one.kfac.solver) && (one.kfac.solver = Solver::kInverse, true);
+    },
+    [](PlanCase& one) {
       return one.kfac.identity_start && (one.kfac.identity_start = false, true);
     },
     [](PlanCase& one) {

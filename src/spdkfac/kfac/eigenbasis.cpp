@@ -9,6 +9,16 @@
 namespace spdkfac::kfac {
 namespace {
 
+// What moments live in must not hang on rounding: among directions in which a factor has almost
+// nothing, a slope along its diagonal chooses, by so much of the mean of that.
+constexpr double kSlope = 1e-5;
+
+void add_slope(at::Tensor matrices) {
+  const at::Tensor diagonal = matrices.diagonal(0, 1, 2);
+  const at::Tensor ramp = at::linspace(0, 1, matrices.size(-1), matrices.options());
+  diagonal.add_(diagonal.abs().mean(1, /*keepdim=*/true) * (kSlope * ramp));
+}
+
 // Both triangles of a factor. Padding gets a negative eigenvalue, so that its unit vectors come
 // last and mix with no other.
 at::Tensor symmetric(const at::Tensor& factor, const FactorShape& shape) {
@@ -53,6 +63,7 @@ void refresh_basis(const at::Tensor& factor, Inverse& basis) {
   if (basis.shape.is_diagonal()) return refresh_diagonal_basis(diagonal, basis);
 
   const at::Tensor matrices = symmetric(factor, basis.shape);
+  if (keeps_moments(basis.solver)) add_slope(matrices);
   const at::Tensor finite = matrices.isfinite().flatten(1).all(1);
   const at::Tensor made = finite.logical_and(in_used_group(diagonal, basis.shape));
   const at::Tensor unit = at::eye(factor.size(-1), factor.options()).expand_as(factor);

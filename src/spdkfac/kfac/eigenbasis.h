@@ -8,8 +8,8 @@
 namespace spdkfac::kfac {
 
 // Of a solver that keeps eigenvectors: replaces them and the eigenvalues by those of a factor, the
-// largest first; reads its upper triangles. They are exact: approximate ones would carry the
-// arbitrary vectors of an early null space along, and ranks would differ. Groups whose factor is
+// largest first; reads its upper triangles. They are exact, of solvers with moments those of the
+// factor with a slight slope, so that ranks agree also where it has nothing. Groups whose factor is
 // zero, and what is not finite, keep theirs. Waits for a GPU.
 void refresh_basis(const at::Tensor& factor, Inverse& basis);
 
