@@ -29,6 +29,7 @@ class KfacOptions:
     factor_interval: int
     inverse_interval: int
     refresh_change: float
+    spread_refreshes: bool
     factor_rows: int
     precision: str
     norms: bool

@@ -22,6 +22,7 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], str]] = {
     "solver": ((str,), "inverse, eigen, ekfac or adam"),
     "graft": ((str, NoneType), "none, sgd or adam"),
     "interval": ((str, NoneType), "auto, fixed or adaptive"),
+    "spread_refreshes": ((bool,), "True or False"),
     "couple_momentum": ((bool,), "True or False"),
     "rescale_weights": ((bool, Iterable), "True, or patterns of layer names"),
     "split": ((Mapping, NoneType), "names of layers and into how many parts, such as {'qkv': 3}"),

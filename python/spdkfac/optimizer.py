@@ -70,6 +70,7 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
         factor_interval: int | None = None,
         inverse_interval: int | None = None,
         refresh_change: float | None = None,
+        spread_refreshes: bool = False,
         factor_rows: int | None = None,
         couple_momentum: bool = False,
         rescale_weights: bool | Iterable[str] = False,
@@ -122,6 +123,7 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
             factor_interval: Steps between new factors, or the most. None: 10, or 1 with `"fixed"`.
             inverse_interval: Steps between new inverses, or the most. None: 100, or `factor_interval` with `"fixed"`.
             refresh_change: With `"adaptive"`, the relative change of a factor that renews inverses. None: 0.1.
+            spread_refreshes: Spread new inverses over the steps that renew factors, so that no step is slow.
             factor_rows: Factors of layers with more rows come from a sample of so many. None or 0: from all.
             couple_momentum: Let SGD's momentum fall with the learning rate.
             rescale_weights: Scale weights back that outgrow their norm: True, or patterns of layer names.
@@ -165,7 +167,7 @@ class SPDKFACOptimizer(ChangeableOptions, torch.optim.Optimizer):
             "running_average": running_average, "identity_start": identity_start, "convention": convention,
             "loss_reduction": loss_reduction, "graft": graft, "kl_clip": kl_clip, "interval": interval,
             "factor_interval": factor_interval, "inverse_interval": inverse_interval,
-            "refresh_change": refresh_change, "factor_rows": factor_rows,
+            "refresh_change": refresh_change, "spread_refreshes": spread_refreshes, "factor_rows": factor_rows,
             "precision": precision, "max_dimension": max_dimension, "large_factors": large_factors,
             "memory_limit": memory_limit, "patch_memory": patch_memory, "trace": trace,
         })

@@ -208,6 +208,11 @@ class Prediction(_Value):
         return self.core.iteration
 
     @property
+    def slowest_step(self) -> float:
+        """Seconds of the slowest step of a refresh cycle."""
+        return self.core.slowest_step
+
+    @property
     def breakdown(self) -> dict[str, float]:
         """Seconds of each part; communication counts where it is exposed."""
         return self.core.breakdown
@@ -319,7 +324,7 @@ def as_plan(given: Plan | str | Path) -> Plan:
 def plan(model: Model | str | Path, cluster: Cluster | str | Path, *, world: int | None = None,
          algorithm: str = "spd-kfac", batch: int | None = None, factor_interval: int | None = None,
          inverse_interval: int | None = None, interval: Interval = "fixed", over_steps: int = OVER_STEPS,
-         **variant: str | int) -> Plan:
+         spread_refreshes: bool = False, **variant: str | int) -> Plan:
     """Plans who inverts which factor and which tensors share a message.
 
     Args:
@@ -332,11 +337,12 @@ def plan(model: Model | str | Path, cluster: Cluster | str | Path, *, world: int
         inverse_interval: Steps between new inverses, or the most.
         interval: `"auto"` and `"adaptive"`: intervals grow, as in training.
         over_steps: The first steps that growing intervals are averaged over.
+        spread_refreshes: Each step that renews factors renews the inverses of some layers, as in training.
         **variant: Fields of the algorithm to change, such as `fusion="optimal"` (docs/cli.md).
     """
     one = _simulate_one(as_model(model), as_cluster(cluster), world, algorithm, batch,
-                        intervals_of(factor_interval, inverse_interval, interval, over_steps), variant,
-                        _plan.SimulationOptions({}, 0.0, 0))
+                        intervals_of(factor_interval, inverse_interval, interval, over_steps, spread_refreshes),
+                        variant, _plan.SimulationOptions({}, 0.0, 0))
     assert one.plan is not None
     return one.plan
 
@@ -344,8 +350,9 @@ def plan(model: Model | str | Path, cluster: Cluster | str | Path, *, world: int
 def simulate(model: Model | str | Path, cluster: Cluster | str | Path, *, world: int | None = None,
              algorithm: str | Plan = "spd-kfac", batch: int | None = None,
              factor_interval: int | None = None, inverse_interval: int | None = None,
-             interval: Interval = "fixed", over_steps: int = OVER_STEPS, slow: Mapping[int, float] | None = None,
-             jitter: float = 0.0, seed: int = 0, **variant: str | int) -> Prediction:
+             interval: Interval = "fixed", over_steps: int = OVER_STEPS, spread_refreshes: bool = False,
+             slow: Mapping[int, float] | None = None, jitter: float = 0.0, seed: int = 0,
+             **variant: str | int) -> Prediction:
     """Predicts an iteration of an algorithm or of a plan.
 
     Args:
@@ -358,6 +365,7 @@ def simulate(model: Model | str | Path, cluster: Cluster | str | Path, *, world:
         inverse_interval: Steps between new inverses, or the most.
         interval: `"auto"` and `"adaptive"`: intervals grow, as in training.
         over_steps: The first steps that growing intervals are averaged over.
+        spread_refreshes: Each step that renews factors renews the inverses of some layers, as in training.
         slow: Ranks that compute more slowly, with how many times as long they take.
         jitter: Share by which the time of each task varies, from 0 to 1.
         seed: Of the jitter.
@@ -367,7 +375,7 @@ def simulate(model: Model | str | Path, cluster: Cluster | str | Path, *, world:
     table, costs = as_model(model), as_cluster(cluster)
     if not isinstance(algorithm, Plan):
         return _simulate_one(table, costs, world, algorithm, batch,
-                             intervals_of(factor_interval, inverse_interval, interval, over_steps),
+                             intervals_of(factor_interval, inverse_interval, interval, over_steps, spread_refreshes),
                              variant, simulation)
     if batch is not None:
         table = table.with_batch(batch)
@@ -379,7 +387,7 @@ def simulate(model: Model | str | Path, cluster: Cluster | str | Path, *, world:
 def compare(model: Model | str | Path, cluster: Cluster | str | Path, *, world: int | None = None,
             algorithms: Iterable[str] | None = None, batch: int | None = None,
             factor_interval: int | None = None, inverse_interval: int | None = None,
-            interval: Interval = "fixed", over_steps: int = OVER_STEPS,
+            interval: Interval = "fixed", over_steps: int = OVER_STEPS, spread_refreshes: bool = False,
             all_methods: bool = False) -> Comparison:
     """Forecasts several algorithms.
 
@@ -396,6 +404,7 @@ def compare(model: Model | str | Path, cluster: Cluster | str | Path, *, world: 
         inverse_interval: Steps between new inverses, or the most.
         interval: `"auto"` and `"adaptive"`: intervals grow, as in training.
         over_steps: The first steps that growing intervals are averaged over.
+        spread_refreshes: Each step that renews factors renews the inverses of some layers, as in training.
         all_methods: Also KAISA, DP-KFAC, Shampoo, SOAP and Muon, which are for forecasts only.
     """
     names = _plan.compared_algorithms(all_methods) if algorithms is None else list(algorithms)
@@ -405,12 +414,13 @@ def compare(model: Model | str | Path, cluster: Cluster | str | Path, *, world: 
         intervals = [*_plan.compared_intervals()]
     return Comparison(
         simulate(model, cluster, world=world, algorithm=name, batch=batch, factor_interval=factors,
-                 inverse_interval=inverses, interval=interval, over_steps=over_steps)
+                 inverse_interval=inverses, interval=interval, over_steps=over_steps,
+                 spread_refreshes=spread_refreshes)
         for factors, inverses in intervals for name in names)
 
 
 def _simulate_one(table: Model, costs: Cluster, world: int | None, algorithm: str,
-                  batch: int | None, intervals: tuple[int, int, int],
+                  batch: int | None, intervals: tuple[int, int, int, bool],
                   variant: Mapping[str, str | int],
                   simulation: _plan.SimulationOptions) -> Prediction:
     options = _plan.PlanOptions(algorithm, json.dumps(dict(variant)))

@@ -87,6 +87,8 @@ void bind_predict(py::module_& module) {
                              [](const Prediction& one) { return one.intervals.inverses; })
       .def_property_readonly("iteration",
                              [](const Prediction& one) { return one.result.iteration.value(); })
+      .def_property_readonly("slowest_step",
+                             [](const Prediction& one) { return one.full_step.value(); })
       .def_property_readonly("breakdown", &breakdown_of)
       .def_property_readonly("bytes_per_worker",
                              [](const Prediction& one) { return one.result.sent_bytes; })
@@ -101,8 +103,8 @@ void bind_predict(py::module_& module) {
       "predict",
       [](const ModelSpec& model, const CostModel& costs, int world, const PlanOptions& options,
          std::int64_t factor_interval, std::int64_t inverse_interval, std::int64_t growing_over,
-         const SimulationOptions& simulation) {
-        const RefreshIntervals intervals{factor_interval, inverse_interval, growing_over};
+         bool spread, const SimulationOptions& simulation) {
+        const RefreshIntervals intervals{factor_interval, inverse_interval, growing_over, spread};
         return predict(model, costs, world, options, intervals, simulation);
       },
       unlocked);

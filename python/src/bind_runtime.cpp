@@ -113,6 +113,7 @@ void bind_options(py::module_& module) {
       .def_readwrite("factor_interval", &KfacOptions::factor_interval)
       .def_readwrite("inverse_interval", &KfacOptions::inverse_interval)
       .def_readwrite("refresh_change", &KfacOptions::refresh_change)
+      .def_readwrite("spread_refreshes", &KfacOptions::spread_refreshes)
       .def_readwrite("factor_rows", &KfacOptions::factor_rows)
       .def_property(
           "precision",

@@ -62,10 +62,16 @@ CASES: list[tuple[list[str], str]] = [
     with_sgd("--inverse-interval", "1"), with_sgd("--patch-memory", "64"),
     with_sgd("--trace", "t.json"), with_sgd("--preset", "cnn"), with_sgd("--graft", "adam"),
     with_sgd("--interval", "auto"), with_sgd("--others", "adamw"), with_sgd("--refresh-change", "0.2"),
-    with_sgd("--norms"),
+    with_sgd("--norms"), with_sgd("--spread-refreshes"),
     (["--optimizer", "adamw", "--momentum", "0.5"], conflict("--optimizer adamw", "--momentum")),
     (["--preset", "cnn", "--kl-clip", "0.1"],
      "kfac: kl_clip=0.1; pass 0, or graft=none: grafting sets the length of updates"),
+    (["--interval", "adaptive", "--spread-refreshes"],
+     "kfac: spread_refreshes=true; pass false, or interval=auto or fixed: with adaptive intervals each layer has its "
+     "own steps"),
+    (["--factor-interval", "2", "--inverse-interval", "5", "--spread-refreshes"],
+     "kfac: inverse_interval=5; pass a multiple of factor_interval=2: spread_refreshes=true divides a refresh among "
+     "steps that renew factors"),
     (["--optimizer", "adam", "--momentum", "0.5"], conflict("--optimizer adam", "--momentum")),
     (["--input", "1x28x28"], conflict("--data fashion-mnist", "--input")),
     (["--classes", "5"], conflict("--data fashion-mnist", "--classes")),

@@ -22,6 +22,7 @@ RUNS = {
                       "--damping-mode", "plain", "--augment", "--warmup-steps", "20"],
     "preset": ["--preset", "cnn", "--optimizer", "adamw", "--weight-decay", "0.1"],
     "adaptive": ["--preset", "cnn", "--interval", "adaptive"],
+    "spread": [*KFAC, "--spread-refreshes"],
     "damping": [*KFAC, "--lm-damping"],
     "graft": ["--graft", "sgd", "--damping-mode", "relative", "--interval", "auto"],
 }

@@ -102,7 +102,8 @@ TEST(Plan, JsonRoundTripKeepsThePredictionAndEveryOption) {
   options.owners = 2;
   options.nct_below = 3;
   options.threshold_bytes = Bytes(4096);
-  Plan plan = make_plan(three_layers(), costs_for(5), 5, options, {2, 4});
+  Plan plan = make_plan(three_layers(), costs_for(5), 5, options,
+                        {.factors = 2, .inverses = 4, .spread = true});
   plan.predicted_iteration = Seconds(2.5);
   plan.predicted_breakdown[Category::kForwardBackward] = Seconds(1.5);
   plan.predicted_breakdown[Category::kInverseComm] = Seconds(1);
@@ -221,6 +222,7 @@ TEST(PlanDigest, ChangesWithEveryField) {
       {"owners", [](Plan& p) { p.options.owners = 1; }},
       {"factor_interval", [](Plan& p) { p.intervals.factors = 7; }},
       {"inverse_interval", [](Plan& p) { p.intervals.inverses = 7; }},
+      {"spread refreshes", [](Plan& p) { p.intervals.spread = true; }},
       {"message order", [](Plan& p) { std::swap(p.messages.front(), p.messages.back()); }},
       {"message missing", [](Plan& p) { p.messages.pop_back(); }},
       {"elements", [](Plan& p) { ++p.messages.front().elements; }},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spdkfac/plan/refresh_schedule.h"
 
+#include <algorithm>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -55,6 +56,56 @@ TEST(RefreshSchedule, InversesComeWithFactorsAndDependOnTheStepAlone) {
     resumed.at(step + 100);
     EXPECT_EQ(resumed.at(step), due) << "back to " << step;
   }
+}
+
+TEST(RefreshSchedule, PartsOfFixedIntervalsAreTheStepsThatRenewFactors) {
+  RefreshSchedule schedule({10, 30}, Refresh::kFixed);
+  EXPECT_EQ(schedule.part(0), (plan::RefreshPart{0, 3}));
+  EXPECT_EQ(schedule.part(10), (plan::RefreshPart{1, 3}));
+  EXPECT_EQ(schedule.part(20), (plan::RefreshPart{2, 3}));
+  EXPECT_EQ(schedule.part(330), (plan::RefreshPart{0, 3}));
+  RefreshSchedule all_at_once({10, 10}, Refresh::kFixed);
+  EXPECT_EQ(all_at_once.part(70), (plan::RefreshPart{0, 1}));
+}
+
+TEST(RefreshSchedule, PartsOfGrowingIntervalsComeOnceFromOneRefreshToTheNext) {
+  RefreshSchedule in_order({7, 21}, Refresh::kGrowing);
+  std::vector<plan::RefreshPart> refresh;  // that is under way
+  std::int64_t most = 0;
+  for (std::int64_t step = 0; step < 500; ++step) {
+    const RefreshSchedule::Due due = in_order.at(step);
+    if (!due.factors) continue;
+    if (due.inverses) {
+      for (std::size_t i = 0; i < refresh.size(); ++i) {
+        EXPECT_EQ(refresh[i], (plan::RefreshPart{static_cast<std::int64_t>(i),
+                                                 static_cast<std::int64_t>(refresh.size())}))
+            << "before " << step;
+      }
+      refresh.clear();
+    }
+    refresh.push_back(in_order.part(step));
+    most = std::max(most, refresh.back().of);
+    RefreshSchedule resumed({7, 21}, Refresh::kGrowing);
+    EXPECT_EQ(resumed.part(step), refresh.back()) << step;
+  }
+  EXPECT_EQ(most, 3) << "7 and 21 steps in the end";
+}
+
+TEST(RefreshPartCounts, OfFixedIntervalsAreOnceEach) {
+  EXPECT_EQ(plan::refresh_part_counts({5, 20}), (plan::RefreshPartCounts{{4, {1, 1, 1, 1}}}));
+  EXPECT_EQ(plan::refresh_part_counts({5, 5}), (plan::RefreshPartCounts{{1, {1}}}));
+}
+
+TEST(RefreshPartCounts, OfGrowingIntervalsAreThoseOfTheFirstSteps) {
+  // Factors in every step, inverses after as many as a tenth of the steps so far: 0 to 20, 22, 24.
+  EXPECT_EQ(plan::refresh_part_counts({1, 1000, 25}),
+            (plan::RefreshPartCounts{{1, {20}}, {2, {3, 2}}}));
+  std::int64_t steps = 0;
+  for (const auto& [parts, counts] : plan::refresh_part_counts({10, 100, 5000})) {
+    for (const std::int64_t count : counts) steps += count;
+  }
+  const plan::RefreshCounts whole = plan::refresh_counts({10, 100, 5000});
+  EXPECT_EQ(steps, whole.full + whole.factors_only);
 }
 
 TEST(RefreshCounts, OfFixedIntervalsAreThoseOfACycle) {

@@ -64,6 +64,24 @@ def test_adaptive_intervals_skip_layers_and_go_on_bit_for_bit() -> None:
     assert optimizer.factor_interval == 10 and optimizer.inverse_interval == 100
 
 
+def test_spread_refreshes_go_on_bit_for_bit() -> None:
+    options = {"factor_interval": 1, "inverse_interval": 3}
+    optimizer = assert_goes_on({**options, "spread_refreshes": True})
+    assert optimizer.counters["inverses_skipped"] == 0
+    with pytest.raises(spdkfac.ConfigError, match="spread_refreshes=true.*interval=auto or fixed"):
+        kfac(small_net(), interval="adaptive", spread_refreshes=True)
+    state = optimizer.state_dict()
+    with pytest.raises(spdkfac.ConfigError, match="other options"):
+        kfac(small_net(), **options).load_state_dict(state)
+
+
+def test_spread_refreshes_of_one_step_change_nothing() -> None:
+    model, other = small_net(), small_net()
+    run(model, kfac(model, factor_interval=2), 0, 6)
+    run(other, kfac(other, factor_interval=2, spread_refreshes=True), 0, 6)
+    assert torch.equal(flat(model), flat(other))
+
+
 def test_options_change_while_training_and_are_saved() -> None:
     def change(optimizer: spdkfac.SPDKFACOptimizer) -> None:
         optimizer.damping = 1 / 3
@@ -164,3 +182,20 @@ def test_forecasts_average_growing_intervals() -> None:
     assert seconds(interval="adaptive") == growing
     with pytest.raises(spdkfac.ConfigError, match="interval=never"):
         seconds(interval="never")
+
+
+def test_forecasts_spread_refreshes() -> None:
+    def of(world: int, **options: Any) -> spdkfac.Prediction:
+        return spdkfac.simulate("resnet50", "paper-64x2080ti", world=world, factor_interval=10, inverse_interval=100,
+                                **options)
+
+    at_once, spread = of(1), of(1, spread_refreshes=True)
+    assert spread.iteration == pytest.approx(at_once.iteration, rel=1e-12)
+    assert spread.slowest_step < 0.75 * at_once.slowest_step
+    assert of(16, spread_refreshes=True).slowest_step < of(16).slowest_step
+    plan = spdkfac.plan("resnet50", "paper-64x2080ti", factor_interval=10, inverse_interval=100, spread_refreshes=True)
+    assert plan.to_json()["options"]["spread_refreshes"] is True
+    compared = spdkfac.compare("resnet50", "paper-64x2080ti", algorithms=["d-kfac"], spread_refreshes=True)
+    assert [one.to_json()["spread_refreshes"] for one in compared] == [True, True]
+    with pytest.raises(spdkfac.ConfigError, match="spread_refreshes=True.*interval=adaptive"):
+        of(1, interval="adaptive", spread_refreshes=True)

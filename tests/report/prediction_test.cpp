@@ -151,6 +151,19 @@ TEST(Prediction, JsonKeepsTheIntervals) {
   EXPECT_EQ(report::parse_prediction(old, "file").intervals, RefreshIntervals());
 }
 
+TEST(Prediction, OfSpreadRefreshesHasTheSlowestStep) {
+  Prediction spread = prediction("spd-kfac", 0.001);
+  spread.full_step = Seconds(0.05);
+  spread.intervals = {.factors = 10, .inverses = 100, .spread = true};
+  const std::string text = report::describe(spread);
+  EXPECT_THAT(text, HasSubstr("1.0 ms per iteration on average; the slowest step takes 50.0 ms\n"));
+  EXPECT_THAT(text, HasSubstr("20.0 ms of a rank's time in the slowest step\n"));
+  EXPECT_THAT(text, Not(HasSubstr("full step")));
+  EXPECT_THAT(report::comparison_text({{spread}}), HasSubstr("  slowest step ─"));
+  const Prediction read = report::parse_prediction(report::to_json(spread), "file");
+  EXPECT_EQ(read.intervals, spread.intervals);
+}
+
 TEST(Prediction, WideTablesHaveMoreColumns) {
   const std::vector<Prediction> list = {prediction("spd-kfac", 1)};
   const std::string narrow = report::comparison_text(list);

@@ -25,7 +25,8 @@ using support::tiny_model;
 // Steps of each kind in one cycle; kinds that do not come are left out.
 std::map<StepKind, std::int64_t> cycle(std::int64_t factor, std::int64_t inverse) {
   std::map<StepKind, std::int64_t> counts;
-  for (const StepShare& share : refresh_cycle(preset("spd-kfac"), {factor, inverse})) {
+  const ModelSpec model = tiny_model({{1, 1}});
+  for (const StepShare& share : refresh_cycle(model, preset("spd-kfac"), {factor, inverse})) {
     if (share.count != 0) counts[share.step] += share.count;
   }
   return counts;
@@ -53,8 +54,28 @@ TEST(RefreshCycle, HasNoKindThatNeverComes) {
 
 TEST(RefreshCycle, OfFirstOrderTrainingIsOneStep) {
   std::int64_t steps = 0;
-  for (const StepShare& share : refresh_cycle(preset("sgd"), {10, 100})) steps += share.count;
+  const ModelSpec model = tiny_model({{1, 1}});
+  for (const StepShare& share : refresh_cycle(model, preset("sgd"), {10, 100})) {
+    steps += share.count;
+  }
   EXPECT_EQ(steps, 1);
+}
+
+TEST(RefreshCycle, OfASpreadRefreshHasAFullStepForEachPart) {
+  // Factors in 4 of 12 steps, three layers: one each, and in the fourth factors alone.
+  const ModelSpec model = tiny_model({{2, 2}, {4, 4}, {3, 3}});
+  const RefreshIntervals intervals{.factors = 3, .inverses = 12, .spread = true};
+  const std::vector<StepShare> cycle = refresh_cycle(model, preset("spd-kfac"), intervals);
+  ASSERT_EQ(cycle.size(), 5U);
+  EXPECT_EQ(cycle[0].renewed, (std::vector<bool>{false, true, false}));
+  EXPECT_EQ(cycle[1].renewed, (std::vector<bool>{false, false, true}));
+  EXPECT_EQ(cycle[2].renewed, (std::vector<bool>{true, false, false}));
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(cycle[i].step, i < 3 ? StepKind::kFull : StepKind::kFactors);
+    EXPECT_EQ(cycle[i].count, 1);
+  }
+  EXPECT_EQ(cycle[4].step, StepKind::kGradients);
+  EXPECT_EQ(cycle[4].count, 8);
 }
 
 TEST(AverageIteration, WeighsTheStepsOfACycle) {

@@ -67,6 +67,20 @@ TEST(BytesPerWorker, OfStepsThatRefreshLess) {
   EXPECT_DOUBLE_EQ(bytes("owner-precondition", StepKind::kGradients), 8 * 3 + 12 * 3);
 }
 
+TEST(BytesPerWorker, InversesThatAreNotRenewedDoNotTravel) {
+  const ModelSpec model = thirteen_and_eight();
+  const CostModel costs = affine_costs(4, 1, 0.5, CubicInverse{100, 0, 0, 0});
+  const auto bytes = [&](const std::string& algorithm, const std::vector<bool>& renewed) {
+    return bytes_per_worker(make_plan(model, costs, 4, preset(algorithm)), model, renewed);
+  };
+  const double rest = 8 * 6 + 17 * 6;
+  EXPECT_DOUBLE_EQ(bytes("spd-kfac", {true, false}), rest + (6 + 3) * 3);
+  EXPECT_DOUBLE_EQ(bytes("spd-kfac", {false, true}), rest + (3 + 1) * 3);
+  EXPECT_DOUBLE_EQ(bytes("spd-kfac", {false, false}), rest);
+  // Owners send V in every step.
+  EXPECT_DOUBLE_EQ(bytes("owner-precondition", {false, false}), bytes("owner-precondition", {}));
+}
+
 TEST(BytesPerWorker, IsZeroOnOneWorker) {
   const ModelSpec model = thirteen_and_eight();
   const CostModel costs = affine_costs(1, 1, 0.5);

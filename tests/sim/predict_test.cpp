@@ -81,6 +81,53 @@ TEST(Predict, GrowingIntervalsAreAveragedOverTheFirstSteps) {
   }
 }
 
+TEST(Predict, SpreadRefreshesTakeAsLongOnAverageAndTheSlowestStepLess) {
+  // Inverses of d rows take d seconds: 12, 5 and 4 s, of layers that are parts of their own.
+  const ModelSpec model =
+      support::tiny_model({{3, 2}, {10, 2}, {2, 2}}, support::layer_times(1, 1, 1, 1));
+  const CostModel costs = costs_for(1);
+  const RefreshIntervals at_once{2, 6};
+  RefreshIntervals spread = at_once;
+  spread.spread = true;
+  const Prediction whole = predict(model, costs, 1, preset("d-kfac"), at_once);
+  const Prediction parts = predict(model, costs, 1, preset("d-kfac"), spread);
+  // Passes 6 s, factors 6 s.
+  EXPECT_DOUBLE_EQ(whole.full_step.value(), 12 + 12 + 5 + 4);
+  EXPECT_DOUBLE_EQ(parts.full_step.value(), 12 + 12);
+  EXPECT_DOUBLE_EQ(parts.result.inverse_load[0].value(), 12);
+  EXPECT_DOUBLE_EQ(parts.result.iteration.value(), whole.result.iteration.value());
+  EXPECT_EQ(parts.intervals, spread);
+}
+
+TEST(Predict, SpreadRefreshesOfAllAtOnceAreRefreshes) {
+  const ModelSpec model = two_even_layers();
+  for (const RefreshIntervals& intervals : {RefreshIntervals{}, RefreshIntervals{3, 3}}) {
+    RefreshIntervals spread = intervals;
+    spread.spread = true;
+    const auto whole = predict(model, costs_for(2), 2, preset("spd-kfac"), intervals);
+    const auto parts = predict(model, costs_for(2), 2, preset("spd-kfac"), spread);
+    EXPECT_EQ(parts.result.iteration, whole.result.iteration);
+    EXPECT_EQ(parts.full_step, whole.full_step);
+  }
+}
+
+TEST(Predict, GrowingSpreadRefreshesAreAveragedOverTheirParts) {
+  // Factors in every step, inverses in 0 to 20, 22 and 24: one part until 19, then two of them.
+  const ModelSpec model = two_even_layers();
+  const CostModel costs = costs_for(2);
+  const RefreshIntervals intervals{1, 1000, 25, true};
+  const Plan plan = make_plan(model, costs, 2, preset("spd-kfac"), intervals);
+  const auto time_of = [&](const std::vector<bool>& renewed) {
+    return simulate(plan, model, costs, {.renewed = renewed}).iteration.value();
+  };
+  // The second layer is the heavier one.
+  const double expected =
+      (20 * time_of({}) + 3 * time_of({false, true}) + 2 * time_of({true, false})) / 25;
+  const Prediction found = predict(model, costs, 2, preset("spd-kfac"), intervals);
+  EXPECT_NEAR(found.result.iteration.value(), expected, 1e-9);
+  EXPECT_EQ(found.full_step.value(), time_of({}));
+}
+
 TEST(AverageWait, IsWhereARankNeitherComputesNorCommunicates) {
   Prediction p;
   p.full_step = Seconds(10);

@@ -159,6 +159,32 @@ TEST(Simulator, SameCallGivesTheSameTrace) {
   }
 }
 
+TEST(Simulator, AFullStepThatRenewsNoInversesIsOneOfFactors) {
+  Random random(8);
+  for (int i = 0; i < kCases; ++i) {
+    const ModelSpec model = random_model(random, 5);
+    const CostModel costs = random_cluster(random, 4);
+    for (const char* algorithm : {"d-kfac", "mpd-kfac", "spd-kfac", "owner-precondition"}) {
+      SCOPED_TRACE(algorithm);
+      const auto plan_of = [&](StepKind step) {
+        Plan plan = make_plan(model, costs, 4, preset(algorithm), {2, 4}, step);
+        // Means of diagonals travel in all full steps.
+        std::erase_if(plan.messages, [](const Message& message) {
+          return message.members.front().kind == TensorKind::kDiagonalMeans;
+        });
+        return plan;
+      };
+      const SimulationOptions nothing{.renewed = std::vector<bool>(model.layers.size())};
+      const IterationResult full = simulate(plan_of(StepKind::kFull), model, costs, nothing);
+      const IterationResult factors = simulate(plan_of(StepKind::kFactors), model, costs);
+      EXPECT_EQ(full.iteration, factors.iteration);
+      EXPECT_EQ(full.sent_bytes, factors.sent_bytes);
+      EXPECT_EQ(full.inverse_load, factors.inverse_load);
+      EXPECT_TRUE(same_events(full.trace, factors.trace));
+    }
+  }
+}
+
 TEST(Simulator, IterationDoesNotDependOnRecordingTheTrace) {
   Random random(6);
   for (int i = 0; i < kCases; ++i) {

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <numeric>
+
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -37,20 +40,28 @@ std::string methods_text(const std::vector<kfac::MeasuredMethod>& methods) {
 std::string to_text(const StepBenchOptions& options, const StepBenchResult& result) {
   std::string text = fmt::format(
       "{}{}; {} steps of each in turn, after {} warm-up steps; factors every {}, inverses every {} "
-      "steps\n",
+      "steps{}\n",
       to_text(options.setting),
       options.setting.device == "cpu" ? fmt::format(" ({} threads)", at::get_num_threads())
                                       : fmt::format(" ({})", precision_name(options.precision)),
       options.setting.steps, options.warmup, options.kfac.factor_interval,
-      options.kfac.inverse_interval);
+      options.kfac.inverse_interval, options.kfac.spread_refreshes ? ", refreshes spread" : "");
   const double base = trace::quantile(result.variants[0].seconds, 0.5);
-  report::Table times(
-      {{"step", report::Table::Align::kLeft}, {"median ms"}, {"quartiles ms"}, {"x sgd"}});
+  report::Table times({{"step", report::Table::Align::kLeft},
+                       {"median ms"},
+                       {"quartiles ms"},
+                       {"mean ms"},
+                       {"slowest ms"},
+                       {"x sgd"}});
   for (const StepSamples& variant : result.variants) {
     const trace::Spread spread = trace::spread_of(variant.seconds);
+    const std::vector<double>& all = variant.seconds;
+    const double mean = std::reduce(all.begin(), all.end()) / static_cast<double>(all.size());
     times.add_row(
         {variant.name, fmt::format("{:.2f}", spread.median * kMilliseconds),
          fmt::format("{:.2f} to {:.2f}", spread.low * kMilliseconds, spread.high * kMilliseconds),
+         fmt::format("{:.2f}", mean * kMilliseconds),
+         fmt::format("{:.2f}", *std::max_element(all.begin(), all.end()) * kMilliseconds),
          fmt::format("{:.3f}", spread.median / base)});
   }
   report::Table parts({{"part of a traced step", report::Table::Align::kLeft},

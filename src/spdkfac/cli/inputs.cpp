@@ -74,6 +74,9 @@ void Inputs::add_to(CLI::App& verb, bool several, const std::string& default_alg
       ->check(count(1, kMaxInterval))
       ->type_name("N")
       ->group(variants);
+  verb.add_flag("--spread-refreshes", spread_refreshes_,
+                "Spread a refresh of the inverses over the steps that renew factors")
+      ->group(variants);
 }
 
 std::vector<std::string> Inputs::given(const std::vector<std::string>& flags) const {
@@ -131,7 +134,8 @@ std::vector<PlanOptions> Inputs::algorithms(const std::vector<std::string>& othe
     }
     result.push_back(with_overrides(name));
   }
-  const auto of_factors = given({"--factor-interval", "--inverse-interval", "--solver"});
+  const auto of_factors =
+      given({"--factor-interval", "--inverse-interval", "--spread-refreshes", "--solver"});
   const auto kfac = [](const PlanOptions& options) { return options.second_order(); };
   if (!of_factors.empty() && std::none_of(result.begin(), result.end(), kfac)) {
     throw ConfigError(
@@ -164,6 +168,12 @@ RefreshIntervals Inputs::intervals() const {
   intervals.inverses = inverse_interval_.value_or(
       growing && !factor_interval_ ? kMostOfGrowing.inverses : intervals.factors);
   if (growing) intervals.growing_over = over_steps_.value_or(kForecastSteps);
+  if (spread_refreshes_ && interval_ == "adaptive") {
+    throw ConfigError(
+        "flags: --spread-refreshes makes no sense with --interval adaptive, where each layer has "
+        "steps of its own; choose auto or fixed, or remove it");
+  }
+  intervals.spread = spread_refreshes_;
   validate(intervals);
   return intervals;
 }
@@ -171,7 +181,10 @@ RefreshIntervals Inputs::intervals() const {
 std::vector<RefreshIntervals> Inputs::compared_intervals() const {
   const bool any =
       !given({"--factor-interval", "--inverse-interval", "--interval", "--over-steps"}).empty();
-  return any ? std::vector{intervals()} : spdkfac::compared_intervals();
+  if (any) return {intervals()};
+  std::vector<RefreshIntervals> usual = spdkfac::compared_intervals();
+  for (RefreshIntervals& one : usual) one.spread = spread_refreshes_;
+  return usual;
 }
 
 }  // namespace spdkfac::cli

@@ -53,6 +53,7 @@ class Inputs {
   std::string interval_ = "fixed";
   std::string solver_ = "inverse";
   std::optional<std::int64_t> over_steps_;
+  bool spread_refreshes_ = false;
 };
 
 }  // namespace spdkfac::cli

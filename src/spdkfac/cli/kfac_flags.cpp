@@ -63,6 +63,9 @@ void KfacFlags::add_to(CLI::App& verb, const std::string& group) {
   option("--refresh-change", refresh_change,
          "Of adaptive intervals: the change of a factor that renews inverses (default 0.1)", "X")
       ->check(number(0, 1e6));
+  verb.add_flag("--spread-refreshes", spread_refreshes,
+                "Spread a refresh of the inverses over the steps that renew factors")
+      ->group(group);
   verb.add_flag("--norms", norms, "Cover norms, too, by blocks of their channels")->group(group);
   option("--precision", precision,
          "Precision of K-FAC's products on a GPU: tf32 (default), fp32, bf16", "WORD")
@@ -114,6 +117,7 @@ KfacOptions KfacFlags::options(bool over_adam) const {
   if (running_average) options.running_average = *running_average;
   if (kl_clip) options.kl_clip = *kl_clip;
   if (refresh_change) options.refresh_change = *refresh_change;
+  options.spread_refreshes = spread_refreshes;
   options.identity_start = identity_start;
   options.convention = value_of<Convention>(convention_names(), convention);
   options.precision = value_of<Precision>(precision_names(), precision);

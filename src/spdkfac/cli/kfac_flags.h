@@ -28,6 +28,7 @@ struct KfacFlags {
   std::optional<std::int64_t> factor_interval;
   std::optional<std::int64_t> inverse_interval;
   std::optional<double> refresh_change;
+  bool spread_refreshes = false;
   bool norms = false;
   std::string precision = "tf32";
   std::optional<std::int64_t> max_dimension;

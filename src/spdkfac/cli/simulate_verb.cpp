@@ -107,11 +107,12 @@ struct SimulateVerb {
       if (both) throw ConfigError(conflict_text(first, second));
     };
     if (!plan.empty()) {
-      for (const std::string& flag : inputs.given(
-               {"--world", "--algorithm", "--factor-schedule", "--fusion", "--threshold-bytes",
-                "--placement", "--balance-by", "--factor-reduce", "--exchange", "--replicate-below",
-                "--owners", "--method", "--gradient-workers", "--factor-interval",
-                "--inverse-interval", "--interval", "--over-steps", "--solver"})) {
+      for (const std::string& flag :
+           inputs.given({"--world", "--algorithm", "--factor-schedule", "--fusion",
+                         "--threshold-bytes", "--placement", "--balance-by", "--factor-reduce",
+                         "--exchange", "--replicate-below", "--owners", "--method",
+                         "--gradient-workers", "--factor-interval", "--inverse-interval",
+                         "--interval", "--over-steps", "--spread-refreshes", "--solver"})) {
         conflict(true, "--plan", flag);
       }
     }

@@ -115,6 +115,8 @@ void add_step_bench(CLI::App& app) {
   verb->add_option("--inverse-interval", options.kfac.inverse_interval, "Default 1")
       ->type_name("N")
       ->check(limits);
+  verb->add_flag("--spread-refreshes", options.kfac.spread_refreshes,
+                 "Spread a refresh of the inverses over the steps that renew factors");
   flags->record.add_to(*verb);
   verb->callback([flags] { run_step_bench(*flags); });
 }

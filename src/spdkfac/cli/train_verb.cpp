@@ -33,17 +33,29 @@ constexpr double kSgdRate = 0.05;
 constexpr double kAdamRate = 0.001;
 constexpr std::int64_t kMaxSyntheticExamples = 100'000'000;  // their order fits into memory
 
-const std::vector<std::string> kKfacFlags = {"--preset",          "--solver",
-                                             "--graft",           "--damping",
-                                             "--lm-damping",      "--damping-mode",
-                                             "--running-average", "--identity-start",
-                                             "--convention",      "--kl-clip",
-                                             "--interval",        "--refresh-change",
-                                             "--factor-interval", "--inverse-interval",
-                                             "--norms",           "--precision",
-                                             "--patch-memory",    "--max-dimension",
-                                             "--large-factors",   "--others",
-                                             "--others-lr",       "--trace"};
+const std::vector<std::string> kKfacFlags = {"--preset",
+                                             "--solver",
+                                             "--graft",
+                                             "--damping",
+                                             "--lm-damping",
+                                             "--damping-mode",
+                                             "--running-average",
+                                             "--identity-start",
+                                             "--convention",
+                                             "--kl-clip",
+                                             "--interval",
+                                             "--refresh-change",
+                                             "--factor-interval",
+                                             "--inverse-interval",
+                                             "--norms",
+                                             "--precision",
+                                             "--patch-memory",
+                                             "--max-dimension",
+                                             "--large-factors",
+                                             "--spread-refreshes",
+                                             "--others",
+                                             "--others-lr",
+                                             "--trace"};
 const std::vector<std::string> kSyntheticFlags = {"--synthetic-examples", "--input", "--classes"};
 
 [[noreturn]] void fail_conflict(const std::string& first, const std::string& second) {

@@ -79,6 +79,7 @@ Json to_json(const OptionsAndIntervals& both) {
   result["factor_interval"] = both.intervals.factors;
   result["inverse_interval"] = both.intervals.inverses;
   if (both.intervals.growing_over > 0) result["growing_over"] = both.intervals.growing_over;
+  if (both.intervals.spread) result["spread_refreshes"] = true;
   return result;
 }
 
@@ -91,6 +92,9 @@ OptionsAndIntervals parse_options_and_intervals(const JsonValue& value,
   both.intervals.inverses = object.required("inverse_interval").integer(1, kMaxInterval);
   if (const auto growing = object.optional("growing_over")) {
     both.intervals.growing_over = growing->integer(1, kMaxInterval);
+  }
+  if (const auto spread = object.optional("spread_refreshes")) {
+    both.intervals.spread = spread->boolean();
   }
   object.finish();
   check(both.options, object);

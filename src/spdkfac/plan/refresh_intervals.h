@@ -17,6 +17,8 @@ struct RefreshIntervals {
   std::int64_t inverses = 1;  // a multiple of `factors`: inverses are made from fresh factors
   // Above 0: these are the most of growing intervals, averaged over so many steps from the first.
   std::int64_t growing_over = 0;
+  // A refresh of the inverses is spread over the steps of its interval that renew factors.
+  bool spread = false;
   bool operator==(const RefreshIntervals&) const = default;
 };
 

@@ -73,9 +73,10 @@ std::string limits_text(const AdviceReport& report) {
   const int world = report.scenario.world;
   if (world == 1) return text + ".\n";
   return text + fmt::format(
-                    ", an equal share of them {} ms.\nIn a full step a rank waits {} ms for others "
-                    "on average.\n",
+                    ", an equal share of them {} ms.\nIn {} a rank waits {} ms for others on "
+                    "average.\n",
                     milliseconds(advice.all_inverses / world),
+                    described_step(report.scenario.intervals),
                     milliseconds(average_wait(report.judged)));
 }
 

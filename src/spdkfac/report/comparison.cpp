@@ -126,7 +126,8 @@ std::string title_of(const Column& column, const std::string& group) {
 
 std::string group_of(const Column& column, const AtIntervals& at, bool several) {
   if (renews_in_every_step(at.intervals)) return several ? group_title(at.intervals) : "";
-  return column.full ? "full step" : group_title(at.intervals);
+  if (!column.full) return group_title(at.intervals);
+  return at.intervals.spread ? "slowest step" : "full step";
 }
 
 std::string table_of(const std::vector<Line>& lines, const std::vector<AtIntervals>& groups,

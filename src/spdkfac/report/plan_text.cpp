@@ -244,12 +244,13 @@ std::string heading(const Plan& plan, const ModelSpec& model, const CostModel& c
                           over > 0 ? "at most " : "", plan.intervals.factors,
                           over > 0 ? "at most " : "", plan.intervals.inverses);
       if (over > 0) what += fmt::format(", growing over {} steps", over);
+      if (plan.intervals.spread) what += ", refreshes spread";
     }
   }
   text += wrap(what + ", digest " + plan.digest(), kPageWidth) + "\n";
   if (plan.predicted_iteration) {
-    text +=
-        fmt::format("forecast: {:.1f} ms per iteration\n", 1e3 * plan.predicted_iteration->value());
+    text += fmt::format("forecast: {:.1f} ms {}\n", 1e3 * plan.predicted_iteration->value(),
+                        plan.intervals.spread ? "for the slowest step" : "per iteration");
   }
   return text;
 }

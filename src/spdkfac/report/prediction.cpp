@@ -27,8 +27,8 @@ std::string utilisation_text(const Prediction& p) {
       [](const RankUtilisation& a, const RankUtilisation& b) { return a.compute < b.compute; });
   const RankUtilisation& busiest = *high;
   std::string text =
-      fmt::format("ranks compute {:.1f} to {:.1f} % of a full step",
-                  100 * (low->compute / p.full_step), 100 * (busiest.compute / p.full_step));
+      fmt::format("ranks compute {:.1f} to {:.1f} % of {}", 100 * (low->compute / p.full_step),
+                  100 * (busiest.compute / p.full_step), described_step(p.intervals));
   if (busiest.channel > Seconds(0)) {
     text += fmt::format("; the channel is busy {:.1f} % of it, {:.1f} % of that hidden",
                         100 * (busiest.channel / p.full_step),
@@ -38,6 +38,10 @@ std::string utilisation_text(const Prediction& p) {
 }
 
 }  // namespace
+
+std::string_view described_step(const RefreshIntervals& intervals) {
+  return intervals.spread ? "the slowest step" : "a full step";
+}
 
 std::pair<Seconds, Seconds> inverse_range(const Prediction& p) {
   const std::vector<Seconds>& loads = p.result.inverse_load;
@@ -81,6 +85,7 @@ Json to_json(const Prediction& p) {
       {"full_step_inverse_max_seconds", largest.value()},
       {"full_step_inverse_min_seconds", smallest.value()}};
   if (p.intervals.growing_over > 0) result["growing_over"] = p.intervals.growing_over;
+  if (p.intervals.spread) result["spread_refreshes"] = true;
   return result;
 }
 
@@ -102,6 +107,9 @@ Prediction parse_prediction(const Json& document, const std::string& where) {
   interval("factor_interval", p.intervals.factors, 1);
   interval("inverse_interval", p.intervals.inverses, 1);
   interval("growing_over", p.intervals.growing_over, 0);
+  if (const auto spread = object.optional("spread_refreshes")) {
+    p.intervals.spread = spread->boolean();
+  }
   p.result.iteration = seconds("iteration_seconds");
   JsonObject parts(object.required("breakdown_seconds"));
   for (const Category category : kCategories) {
@@ -122,7 +130,8 @@ std::string describe(const Prediction& p) {
   std::string text = heading(p) + fmt::format("{}: {} ms per iteration", p.algorithm,
                                               milliseconds(p.result.iteration));
   if (is_average(p)) {
-    text += fmt::format(" on average; a full step takes {} ms", milliseconds(p.full_step));
+    text += fmt::format(" on average; {} takes {} ms", described_step(p.intervals),
+                        milliseconds(p.full_step));
   }
   text += "\n\n";
   Table table({{"part", Table::Align::kLeft}, {"ms"}, {"%"}, {"", Table::Align::kLeft}});
@@ -141,7 +150,7 @@ std::string describe(const Prediction& p) {
   text += fmt::format("each rank sends {} MB; inverses take {} ms of a rank's time{}\n",
                       megabytes(p.result.sent_bytes),
                       low == high ? high : fmt::format("{} to {}", low, high),
-                      is_average(p) ? " in a full step" : "");
+                      is_average(p) ? fmt::format(" in {}", described_step(p.intervals)) : "");
   return text + utilisation_text(p);
 }
 

@@ -22,7 +22,9 @@ Prediction parse_prediction(const Json& document, const std::string& where);
 
 // "resnet50, batch 32, on 64 ranks of paper-64x2080ti"
 std::string heading(const Prediction& prediction);
-// The least and the most that a rank inverts in a full step.
+// What the parts of a prediction that are of one step are of: a full step, or the slowest one.
+std::string_view described_step(const RefreshIntervals& intervals);
+// The least and the most that a rank inverts in that step.
 std::pair<Seconds, Seconds> inverse_range(const Prediction& prediction);
 
 // One prediction for people: parts with bars, traffic, loads, utilisation.

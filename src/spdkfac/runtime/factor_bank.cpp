@@ -271,6 +271,7 @@ void FactorBank::invert(const std::vector<Inversion>& inversions) {
 }
 
 void FactorBank::skip_inverse(FactorId id) {
+  if (options_.interval != Refresh::kAdaptive) return;  // its turn is in another step
   const StepSpan span(recorder_, StepPart::kInverse, states_[id.layer].layer().weight.device(),
                       "inverse skipped", name(id.layer));
   incidents_.inverse_skipped();

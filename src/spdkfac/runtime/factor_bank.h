@@ -79,7 +79,7 @@ class FactorBank {
   // What a broadcast brings of a factor: its inverse as packed triangles, or its eigenvectors.
   void write_inverse(FactorId id, const at::Tensor& buffer) const;
   void read_inverse(FactorId id, const at::Tensor& buffer);
-  // Counts and shows that the inverse of a factor is not renewed.
+  // Counts and shows that the inverse of a factor is not renewed, with adaptive intervals.
   void skip_inverse(FactorId id);
   // With adaptive intervals: the layers that the step renews have their inverses from here on.
   void keep_inverted_diagonals(const StepWork& work);

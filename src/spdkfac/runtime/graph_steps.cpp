@@ -38,6 +38,11 @@ class GraphSteps::Impl {
           "asks for; choose solver inverse",
           solver_names()[static_cast<std::size_t>(kfac.options().solver)]));
     }
+    if (kfac.options().spread_refreshes) {
+      throw ConfigError(
+          "kfac: steps that run as CUDA graphs cannot have spread refreshes (spread_refreshes), "
+          "whose steps all differ; switch it off");
+    }
     if (kfac.options().lm_damping) {
       throw ConfigError(
           "kfac: steps that run as CUDA graphs cannot have lm_damping, whose damping changes; "

@@ -21,7 +21,8 @@ namespace spdkfac {
 // rate too: call forget() when that changes. On the CPU `step` is called each time.
 class GraphSteps {
  public:
-  // Several ranks, adaptive intervals, lm_damping or options.trace are a ConfigError.
+  // Several ranks, adaptive intervals, spread refreshes, lm_damping or options.trace are a
+  // ConfigError.
   GraphSteps(Preconditioner& kfac, std::function<void()> step);
   ~GraphSteps();
 

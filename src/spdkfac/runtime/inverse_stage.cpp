@@ -66,10 +66,12 @@ void InverseStage::exchange_means(const PlannedStep& step) {
   }
 }
 
-InverseStage::Dampings InverseStage::dampings(const PlannedStep& step) const {
+InverseStage::Dampings InverseStage::dampings(const PlannedStep& step, const StepWork& work) const {
   std::set<int> layers;
   for (const FactorPlacement& factor : step.plan().placements) {
-    if (mine(factor)) layers.insert(factor.layer);
+    if (mine(factor) && work.renews(step.order().factor_of(factor).layer)) {
+      layers.insert(factor.layer);
+    }
   }
   // Of some, messages have brought the means; of the others this rank keeps both averages.
   std::vector<int> order;
@@ -105,7 +107,7 @@ void InverseStage::invert_and_send(const PlannedStep& step, const StepWork& work
   const Plan& plan = step.plan();
   const bool inverts = plan.step == StepKind::kFull;
   Dampings added;
-  if (inverts) added = dampings(step);
+  if (inverts) added = dampings(step, work);
   std::vector<FactorBank::Inversion> rest;  // that nobody waits for: a GPU does them at once
   const auto invert = [&](const FactorPlacement& factor) {
     if (!mine(factor)) return;

@@ -30,8 +30,8 @@ class InverseStage {
 
   bool mine(const FactorPlacement& factor) const { return factor.owner.value_or(rank_) == rank_; }
   void exchange_means(const PlannedStep& step);
-  // For the factors that this rank inverts.
-  Dampings dampings(const PlannedStep& step) const;
+  // For the factors that this rank inverts in this step.
+  Dampings dampings(const PlannedStep& step, const StepWork& work) const;
   // Inverts what this rank is to, and lets each broadcast leave when its last factor is done.
   void invert_and_send(const PlannedStep& step, const StepWork& work,
                        std::vector<at::Tensor>& inner);

@@ -68,6 +68,17 @@ void validate(const KfacOptions& options) {
           "at least 1 step");
   require(std::isfinite(options.refresh_change) && options.refresh_change >= 0, "refresh_change",
           options.refresh_change, "a finite number of at least 0, such as 0.1");
+  if (options.spread_refreshes) {
+    require(
+        options.interval != Refresh::kAdaptive, "spread_refreshes", true,
+        "false, or interval=auto or fixed: with adaptive intervals each layer has its own steps");
+    require(options.inverse_interval % options.factor_interval == 0, "inverse_interval",
+            options.inverse_interval,
+            fmt::format("a multiple of factor_interval={}: spread_refreshes=true divides a refresh "
+                        "among steps that renew factors",
+                        options.factor_interval)
+                .c_str());
+  }
   require(options.factor_rows >= 0, "factor_rows", options.factor_rows,
           "a number of rows above 0, or 0 for all");
   require(options.max_dimension >= 1, "max_dimension", options.max_dimension,
@@ -93,20 +104,22 @@ std::string digest(const KfacOptions& options) {
     return names[static_cast<std::size_t>(value)];
   };
   const auto [beta1, beta2, epsilon] = options.graft_adam;
-  return fmt::format(
-      "solver={} damping={} lm_damping={} damping_mode={} running_average={} identity_start={} "
-      "convention={} "
+  std::string text = fmt::format(
+      "damping={} lm_damping={} damping_mode={} running_average={} identity_start={} convention={} "
       "loss_reduction={} kl_clip={} graft={} graft_beta1={} graft_beta2={} graft_epsilon={} "
       "interval={} factor_interval={} inverse_interval={} refresh_change={} factor_rows={} "
       "max_dimension={} large_factors={}",
-      name(solver_names(), options.solver), options.damping, options.lm_damping,
-      name(damping_names(), options.damping_mode), options.running_average, options.identity_start,
-      name(convention_names(), options.convention),
+      options.damping, options.lm_damping, name(damping_names(), options.damping_mode),
+      options.running_average, options.identity_start, name(convention_names(), options.convention),
       name(loss_reduction_names(), options.loss_reduction), options.kl_clip,
       name(graft_names(), options.graft), beta1, beta2, epsilon,
       name(refresh_names(), options.interval), options.factor_interval, options.inverse_interval,
       options.refresh_change, options.factor_rows, options.max_dimension,
       name(large_factors_names(), options.large_factors));
+  // Only where they are set, so that older states can be loaded.
+  if (options.spread_refreshes) text += " spread_refreshes=true";
+  if (keeps_basis(options.solver)) text += " solver=" + name(solver_names(), options.solver);
+  return text;
 }
 
 std::string digest_with_changes(const KfacOptions& first, const KfacOptions& now) {

@@ -52,7 +52,12 @@ struct KfacOptions {
   std::int64_t inverse_interval = 1;  // steps between new inverses; unless fixed, the most
   // Of adaptive intervals: the relative change of a factor that renews its layer's inverses.
   double refresh_change = 0.1;
-  RefreshIntervals intervals() const { return {factor_interval, inverse_interval}; }
+  // Of the steps of an inverse interval each that renews factors renews some layers' inverses, so
+  // that none is slow; not with adaptive intervals.
+  bool spread_refreshes = false;
+  RefreshIntervals intervals() const {
+    return {.factors = factor_interval, .inverses = inverse_interval, .spread = spread_refreshes};
+  }
   // Factors of layers with more rows, examples times positions, come from a sample of so many of
   // them, but at least an eighth; 0: from all.
   std::int64_t factor_rows = 0;

@@ -68,6 +68,7 @@ void require_same_start(const Distribution& distribution, const KfacOptions& opt
                         const std::vector<TrackedLayer>& layers,
                         const std::vector<at::Tensor>& parameters) {
   std::vector<comm::Fact> facts = facts_of(digest(options));
+  if (!options.spread_refreshes) facts.push_back({"spread_refreshes", "false"});
   facts.push_back({"precision", precision_names()[static_cast<std::size_t>(options.precision)]});
   facts.push_back({"examples", options.examples ? "set" : "of the first input"});
   facts.push_back({"profile_steps", fmt::to_string(distribution.profile_steps)});

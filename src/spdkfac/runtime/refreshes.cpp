@@ -35,14 +35,38 @@ StepWork Refreshes::work(std::int64_t step) const {
   if (!second_order_) return {.factors = false, .inverses = true, .step = step};
   const plan::RefreshSchedule::Due due = schedule_.at(step);
   StepWork work{.factors = due.factors, .inverses = due.inverses, .step = step};
-  if (!adapts()) return work;
-  if (due.factors) {
-    for (std::size_t layer = 0; layer < bank_.size(); ++layer) {
-      work.renewed.push_back(is_due(bank_.state(layer), step));
-    }
+  if (adapts()) {
+    if (due.factors) work.renewed = renewed_when_due(step);
+  } else if (options_.spread_refreshes && due.factors && step > 0) {
+    work.renewed = renewed_in_part(schedule_.part(step));
+  } else {
+    return work;
   }
   work.inverses = std::find(work.renewed.begin(), work.renewed.end(), true) != work.renewed.end();
   return work;
+}
+
+std::vector<bool> Refreshes::renewed_when_due(std::int64_t step) const {
+  std::vector<bool> renewed;
+  for (std::size_t layer = 0; layer < bank_.size(); ++layer) {
+    renewed.push_back(is_due(bank_.state(layer), step));
+  }
+  return renewed;
+}
+
+std::vector<bool> Refreshes::renewed_in_part(const plan::RefreshPart& part) const {
+  if (parts_ != part.of) {
+    std::vector<plan::LayerShapes> shapes;
+    for (std::size_t layer = 0; layer < bank_.size(); ++layer) {
+      const LayerState& state = bank_.state(layer);
+      shapes.push_back({state.shape(FactorSide::kA), state.shape(FactorSide::kG)});
+    }
+    part_of_layer_ = plan::refresh_parts(shapes, part.of);
+    parts_ = part.of;
+  }
+  std::vector<bool> renewed;
+  for (const int own : part_of_layer_) renewed.push_back(own == part.index);
+  return renewed;
 }
 
 void Refreshes::ran(std::int64_t step, const StepWork& work) {

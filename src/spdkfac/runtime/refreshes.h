@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
@@ -14,14 +15,19 @@
 
 namespace spdkfac::runtime {
 
-// Decides which steps renew factors and inverses, and, with adaptive intervals, of which layers.
+// Decides which steps renew factors and inverses, and, with adaptive intervals and spread
+// refreshes, of which layers.
 //
-// A layer's inverses are renewed with its factors when these have moved by more than
-// `refresh_change` since its inverses were made, and at the latest after `inverse_interval` steps.
-// How far they have moved is measured on the device in each step that renews factors, by the rank
-// that keeps the average (the first one, where all do), and summed over the ranks in one small
-// message. It takes effect two steps later, so that the host never waits for a GPU. All ranks have
-// the same numbers and decide alike; the numbers are part of LayerState and saved.
+// Of a refresh that is spread, each step that renews factors renews the inverses of the layers of
+// its part (RefreshSchedule), except in step 0: the first refresh is of all layers.
+//
+// With adaptive intervals a layer's inverses are renewed with its factors when these have moved by
+// more than `refresh_change` since its inverses were made, and at the latest after
+// `inverse_interval` steps. How far they have moved is measured on the device in each step that
+// renews factors, by the rank that keeps the average (the first one, where all do), and summed over
+// the ranks in one small message. It takes effect two steps later, so that the host never waits for
+// a GPU. All ranks have the same numbers and decide alike; the numbers are part of LayerState and
+// saved.
 class Refreshes {
  public:
   Refreshes(const KfacOptions& options, FactorBank& bank, Residence& residence, bool second_order);
@@ -45,6 +51,9 @@ class Refreshes {
   };
   bool adapts() const { return options_.interval == Refresh::kAdaptive; }
   bool is_due(const LayerState& layer, std::int64_t step) const;
+  // Which layers a step renews, of those that renew factors.
+  std::vector<bool> renewed_when_due(std::int64_t step) const;
+  std::vector<bool> renewed_in_part(const plan::RefreshPart& part) const;
   Measurement measure() const;
 
   const KfacOptions& options_;
@@ -52,6 +61,9 @@ class Refreshes {
   Residence& residence_;
   const bool second_order_;
   mutable plan::RefreshSchedule schedule_;  // remembers where it has been asked last
+  // Of spread refreshes: the number of parts asked for last, and that of each layer.
+  mutable std::int64_t parts_ = 0;
+  mutable std::vector<int> part_of_layer_;
   std::optional<Measurement> pending_;
 };
 

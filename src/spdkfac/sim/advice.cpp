@@ -81,13 +81,14 @@ std::vector<Idea> hardware(const Scenario& base) {
 std::string every(std::int64_t steps) { return fmt::format("every {} steps", steps); }
 
 std::vector<Idea> intervals(const Scenario& base) {
-  const auto [factor, inverse, growing_over] = base.intervals;
+  const std::int64_t factor = base.intervals.factors;
+  const std::int64_t inverse = base.intervals.inverses;
   std::vector<Idea> ideas;
-  const std::int64_t over = growing_over;
   const auto add = [&](const char* id, std::string what, std::string training,
                        std::int64_t new_factor, std::int64_t new_inverse) {
     Scenario changed = base;
-    changed.intervals = {new_factor, new_inverse, over};
+    changed.intervals.factors = new_factor;
+    changed.intervals.inverses = new_inverse;
     ideas.push_back({id, std::move(what), Needs::kOption, std::move(training), std::move(changed),
                      base.model.batch, false});
   };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "spdkfac/base/check.h"
 #include "spdkfac/plan/planner.h"
@@ -121,13 +122,44 @@ class Search {
   PlanOptions best_;
 };
 
+auto plan_of(const auto& cycle, StepKind step) {
+  return std::find_if(cycle.begin(), cycle.end(),
+                      [&](const Plan& plan) { return plan.step == step; });
+}
+
+// The full steps of spread refreshes.
+std::vector<StepShare> spread_steps(const ModelSpec& model, const RefreshIntervals& intervals) {
+  std::vector<plan::LayerShapes> shapes;
+  for (const LayerSpec& layer : model.layers) {
+    shapes.push_back({layer.shape(FactorSide::kA), layer.shape(FactorSide::kG)});
+  }
+  std::vector<StepShare> steps;
+  for (const auto& [parts, counts] : plan::refresh_part_counts(intervals)) {
+    const std::vector<int> part_of_layer = plan::refresh_parts(shapes, parts);
+    // The rest has no layers.
+    for (std::size_t part = 0; part < std::min(counts.size(), shapes.size()); ++part) {
+      std::vector<bool> renewed;
+      for (const int own : part_of_layer) renewed.push_back(own == static_cast<int>(part));
+      if (counts[part] > 0) steps.push_back({StepKind::kFull, counts[part], std::move(renewed)});
+    }
+  }
+  return steps;
+}
+
 }  // namespace
 
-std::vector<StepShare> refresh_cycle(const PlanOptions& options,
+std::vector<StepShare> refresh_cycle(const ModelSpec& model, const PlanOptions& options,
                                      const RefreshIntervals& intervals) {
   if (!options.second_order()) return {{StepKind::kFull, 1}};
-  const plan::RefreshCounts counts = plan::refresh_counts(intervals);
-  std::vector<StepShare> cycle = {{StepKind::kFull, counts.full}};
+  plan::RefreshCounts counts = plan::refresh_counts(intervals);
+  std::vector<StepShare> cycle;
+  if (intervals.spread) {
+    cycle = spread_steps(model, intervals);
+    counts.factors_only += counts.full;
+    for (const StepShare& full : cycle) counts.factors_only -= full.count;
+  } else {
+    cycle.push_back({StepKind::kFull, counts.full});
+  }
   if (counts.factors_only > 0) cycle.push_back({StepKind::kFactors, counts.factors_only});
   if (counts.neither > 0) cycle.push_back({StepKind::kGradients, counts.neither});
   return cycle;
@@ -136,26 +168,26 @@ std::vector<StepShare> refresh_cycle(const PlanOptions& options,
 std::vector<Plan> cycle_plans(const ModelSpec& model, const CostModel& costs, int world,
                               const PlanOptions& options, const RefreshIntervals& intervals) {
   std::vector<Plan> plans;
-  for (const StepShare& share : refresh_cycle(options, intervals)) {
-    plans.push_back(make_plan(model, costs, world, options, intervals, share.step));
+  for (const StepShare& share : refresh_cycle(model, options, intervals)) {
+    if (plan_of(plans, share.step) == plans.end()) {
+      plans.push_back(make_plan(model, costs, world, options, intervals, share.step));
+    }
   }
   return plans;
 }
 
 Seconds average_iteration(const ModelSpec& model, const CostModel& costs,
                           std::span<const Plan> cycle) {
-  SimulationOptions without_trace;
-  without_trace.trace = false;
   Seconds total(0);
   std::int64_t steps = 0;
   SPDKFAC_CHECK(!cycle.empty(), "a cycle without steps");
-  const std::vector<StepShare> shares =
-      refresh_cycle(cycle.front().options, cycle.front().intervals);
-  SPDKFAC_CHECK(cycle.size() == shares.size(), "a cycle of other steps");
-  for (std::size_t i = 0; i < shares.size(); ++i) {
-    total += simulate(cycle[i], model, costs, without_trace).iteration *
-             static_cast<double>(shares[i].count);
-    steps += shares[i].count;
+  for (const auto& [step, count, renewed] :
+       refresh_cycle(model, cycle.front().options, cycle.front().intervals)) {
+    const auto plan = plan_of(cycle, step);
+    SPDKFAC_CHECK(plan != cycle.end(), "a cycle of other steps");
+    const SimulationOptions without_trace{.trace = false, .renewed = renewed};
+    total += simulate(*plan, model, costs, without_trace).iteration * static_cast<double>(count);
+    steps += count;
   }
   return total / static_cast<double>(steps);
 }

@@ -18,10 +18,13 @@ namespace spdkfac {
 struct StepShare {
   StepKind step = StepKind::kFull;
   std::int64_t count = 1;
+  std::vector<bool> renewed = {};  // layers whose inverses a full step renews; empty: all
 };
-std::vector<StepShare> refresh_cycle(const PlanOptions& options, const RefreshIntervals& intervals);
+// A refresh that is spread has a full step for each of its parts.
+std::vector<StepShare> refresh_cycle(const ModelSpec& model, const PlanOptions& options,
+                                     const RefreshIntervals& intervals);
 
-// The plans of a refresh cycle, in the order of refresh_cycle, by any algorithm but `auto`.
+// The plans of a refresh cycle, one for each kind of step, by any algorithm but `auto`.
 std::vector<Plan> cycle_plans(const ModelSpec& model, const CostModel& costs, int world,
                               const PlanOptions& options, const RefreshIntervals& intervals);
 

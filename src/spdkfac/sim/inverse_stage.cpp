@@ -8,6 +8,10 @@
 namespace spdkfac::sim {
 namespace {
 
+bool renews(const std::vector<bool>& renewed, int layer) {
+  return renewed.empty() || renewed[static_cast<std::size_t>(layer)];
+}
+
 class InverseStage {
  public:
   InverseStage(const StepToSimulate& step, SimulatedRanks& ranks)
@@ -53,6 +57,7 @@ class InverseStage {
   }
 
   void invert(const FactorPlacement& factor) {
+    if (!renews(step_.renewed, factor.layer)) return;
     const Seconds work = step_.layers[static_cast<std::size_t>(factor.layer)].inverse(factor.side);
     const auto name = label("invert", factor);
     const auto on = [&](std::size_t stream) {
@@ -117,7 +122,7 @@ class InverseStage {
       if (next == broadcasts_.end() || next->last != i || is_passed_on(*next)) continue;
       if (next->gradients) {
         broadcast_gradients(*next);
-      } else {
+      } else if (leaves(*next, plan_, step_.renewed)) {
         broadcast_inverse(*next);
       }
       ++next;
@@ -198,6 +203,10 @@ class InverseStage {
 };
 
 }  // namespace
+
+bool leaves(const ResultBroadcast& broadcast, const Plan& plan, const std::vector<bool>& renewed) {
+  return broadcast.gradients || renews(renewed, plan.placements[broadcast.last].layer);
+}
 
 std::vector<Seconds> simulate_inverse_stage(const StepToSimulate& step, SimulatedRanks& ranks) {
   return InverseStage(step, ranks).run();

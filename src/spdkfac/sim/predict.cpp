@@ -2,6 +2,8 @@
 #include "spdkfac/sim/predict.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -71,15 +73,20 @@ Prediction predict(const ModelSpec& model, const CostModel& costs, int world,
   const PlanOptions chosen = options.algorithm == kAutoAlgorithm
                                  ? best_options(model, costs, world, intervals, options.solver)
                                  : options;
-  Prediction result;
+  std::optional<Prediction> slowest;  // of the full steps
   Seconds iteration;
   CategoryTimes breakdown;
   double sent_bytes = 0;
   double steps = 0;
-  for (const auto& [step, count] : refresh_cycle(chosen, intervals)) {
-    Plan plan = make_plan(model, costs, world, chosen, intervals, step);
+  std::map<StepKind, Plan> plans;
+  for (Plan& plan : cycle_plans(model, costs, world, chosen, intervals)) {
     plan.algorithm = plan.options.algorithm = options.algorithm;
-    Prediction one = predict(model, costs, std::move(plan), simulation);
+    plans.emplace(plan.step, std::move(plan));
+  }
+  for (const auto& [step, count, renewed] : refresh_cycle(model, chosen, intervals)) {
+    SimulationOptions of_step = simulation;
+    of_step.renewed = renewed;
+    Prediction one = predict(model, costs, plans.at(step), of_step);
     const double weight = static_cast<double>(count);
     iteration += one.result.iteration * weight;
     for (const Category category : kCategories) {
@@ -87,8 +94,10 @@ Prediction predict(const ModelSpec& model, const CostModel& costs, int world,
     }
     sent_bytes += one.result.sent_bytes * weight;
     steps += weight;
-    if (step == StepKind::kFull) result = std::move(one);
+    if (step != StepKind::kFull) continue;
+    if (!slowest || one.full_step > slowest->full_step) slowest = std::move(one);
   }
+  Prediction result = std::move(slowest.value());
   result.intervals = intervals;
   result.result.iteration = iteration / steps;
   for (const Category category : kCategories) {

@@ -25,7 +25,9 @@ struct Prediction {
   // Time, breakdown and bytes of an average iteration; trace, factor messages and inversions are
   // those of a full step.
   IterationResult result;
-  Seconds full_step;                         // the iteration that does everything
+  // The iteration that does everything. Where refreshes are spread, none does: here and below it is
+  // the one whose part takes longest.
+  Seconds full_step;
   std::vector<RankUtilisation> utilisation;  // of the full step, by rank
   Plan plan;                                 // of the full step, with its own prediction
 };

@@ -23,6 +23,7 @@ struct StepToSimulate {
   const CostModel& costs;
   std::vector<LayerCosts> layers;
   WorkerGrid grid;
+  const std::vector<bool>& renewed;  // as in SimulationOptions
 
   const LayerSpec& layer(int index) const { return model.layers[static_cast<std::size_t>(index)]; }
   // Of handling one tensor that travels.

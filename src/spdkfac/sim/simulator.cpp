@@ -46,9 +46,15 @@ IterationResult simulate(const Plan& plan, const ModelSpec& model, const CostMod
                          const SimulationOptions& options) {
   validate(options, plan.world);
   SPDKFAC_CHECK(!model.layers.empty(), "a model without layers");
+  SPDKFAC_CHECK(options.renewed.empty() || options.renewed.size() == model.layers.size(),
+                "some layers are neither renewed nor not");
   const CostModel here = costs.for_world(plan.world);
-  const sim::StepToSimulate step{plan, model, here, layer_costs(model, here, plan.options),
-                                 worker_grid(plan.options, plan.world)};
+  const sim::StepToSimulate step{plan,
+                                 model,
+                                 here,
+                                 layer_costs(model, here, plan.options),
+                                 worker_grid(plan.options, plan.world),
+                                 options.renewed};
   sim::SimulatedRanks ranks(step, options);
   sim::simulate_passes(step, ranks);
   std::vector<Seconds> inverse_load(ranks.streams());
@@ -57,7 +63,7 @@ IterationResult simulate(const Plan& plan, const ModelSpec& model, const CostMod
   result.trace = ranks.take_trace();
   result.iteration = ranks.last();
   result.inverse_load = ranks.by_rank(inverse_load);
-  result.sent_bytes = bytes_per_worker(plan, model);
+  result.sent_bytes = bytes_per_worker(plan, model, options.renewed);
   if (options.trace) {
     result.breakdown = breakdown(result.trace, critical_rank(result.trace));
     result.factor_messages = factor_messages(result.trace);
@@ -65,7 +71,8 @@ IterationResult simulate(const Plan& plan, const ModelSpec& model, const CostMod
   return result;
 }
 
-double bytes_per_worker(const Plan& plan, const ModelSpec& model) {
+double bytes_per_worker(const Plan& plan, const ModelSpec& model,
+                        const std::vector<bool>& renewed) {
   const double share = (plan.world - 1.0) / plan.world;
   double elements = 0;
   for (const Message& message : plan.messages) {
@@ -75,6 +82,7 @@ double bytes_per_worker(const Plan& plan, const ModelSpec& model) {
   }
   elements *= share;
   for (const ResultBroadcast& step : result_broadcasts(plan, model)) {
+    if (!sim::leaves(step, plan, renewed)) continue;
     elements += static_cast<double>(step.received_elements()) / plan.world;
   }
   return elements * kBytesPerElement;

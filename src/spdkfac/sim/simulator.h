@@ -18,6 +18,8 @@ struct SimulationOptions {
   double jitter = 0;  // each compute task × a uniform factor in [1−jitter, 1+jitter]
   std::uint64_t seed = 0;
   bool trace = true;  // record events of every rank
+  // Of a full step, the layers that renew their inverses; empty: all.
+  std::vector<bool> renewed = {};
 };
 
 // Runs one step of `plan` on the modelled cluster, deterministically; docs/cost-models.md has the
@@ -27,7 +29,8 @@ IterationResult simulate(const Plan& plan, const ModelSpec& model, const CostMod
 
 // Average bytes that a rank sends in one step of the plan, with bandwidth-optimal collectives on
 // P ranks: all-reduce 2·(P−1)/P of its payload; reduce and broadcast (P−1)/P. Each factor of a
-// message adds one element, the number of its examples.
-double bytes_per_worker(const Plan& plan, const ModelSpec& model);
+// message adds one element, the number of its examples. `renewed` as in SimulationOptions.
+double bytes_per_worker(const Plan& plan, const ModelSpec& model,
+                        const std::vector<bool>& renewed = {});
 
 }  // namespace spdkfac

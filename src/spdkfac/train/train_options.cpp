@@ -59,6 +59,7 @@ Settings settings_of(const TrainOptions& options, int world, std::int64_t total_
   }
   add("--factor-interval", options.kfac.factor_interval);
   add("--inverse-interval", options.kfac.inverse_interval);
+  if (options.kfac.spread_refreshes) add("--spread-refreshes", true);
   add("--norms", options.kfac.norms);
   add("--max-dimension", options.kfac.max_dimension);
   add("--large-factors", name_of(large_factors_names(), options.kfac.large_factors));
