@@ -48,6 +48,9 @@ TEST_F(ThreadRanks, EqualOneRankWithEigenvectorsBetweenRefreshes) {
         run.kfac.factor_interval = 2;
         run.kfac.inverse_interval = 4;
         expect_ranks_equal_one_rank(run, 2);
+        if (refresh != Refresh::kFixed) continue;
+        run.kfac.spread_refreshes = true;
+        expect_ranks_equal_one_rank(run, 2);
       }
     }
   }
