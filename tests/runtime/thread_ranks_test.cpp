@@ -293,6 +293,22 @@ TEST_F(ThreadRanks, OptionsThatDifferAreNamedOnAllRanks) {
   }
 }
 
+// What the digest leaves out where it is as usual.
+TEST_F(ThreadRanks, SolversAndSpreadRefreshesThatDifferAreNamedOnAllRanks) {
+  const auto errors = errors_at_start([](const std::shared_ptr<Communicator>& communicator) {
+    ThreadNet model;
+    KfacOptions options;
+    if (communicator->rank() == 0) options.solver = Solver::kEigen;
+    if (communicator->rank() == 1) options.spread_refreshes = true;
+    Preconditioner(*model, options, two_ranks(communicator));
+  });
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_THAT(errors.at(rank), testing::HasSubstr(rank == 0 ? "solver=eigen" : "solver=inverse"));
+    EXPECT_THAT(errors.at(rank),
+                testing::HasSubstr(rank == 0 ? "spread_refreshes=false" : "spread_refreshes=true"));
+  }
+}
+
 TEST_F(ThreadRanks, PartialLayersAndExamplesThatDifferAreNamedOnAllRanks) {
   const auto errors_with = [](bool partial, bool examples) {
     return errors_at_start([=](const std::shared_ptr<Communicator>& communicator) {

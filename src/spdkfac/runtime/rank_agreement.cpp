@@ -67,8 +67,12 @@ std::vector<comm::Fact> facts_of(const std::string& digest) {
 void require_same_start(const Distribution& distribution, const KfacOptions& options,
                         const std::vector<TrackedLayer>& layers,
                         const std::vector<at::Tensor>& parameters) {
-  std::vector<comm::Fact> facts = facts_of(digest(options));
-  if (!options.spread_refreshes) facts.push_back({"spread_refreshes", "false"});
+  KfacOptions usual = options;  // the digest names these two only where they are not as usual
+  usual.spread_refreshes = false;
+  usual.solver = Solver::kInverse;
+  std::vector<comm::Fact> facts = facts_of(digest(usual));
+  facts.push_back({"spread_refreshes", fmt::to_string(options.spread_refreshes)});
+  facts.push_back({"solver", solver_names()[static_cast<std::size_t>(options.solver)]});
   facts.push_back({"precision", precision_names()[static_cast<std::size_t>(options.precision)]});
   facts.push_back({"examples", options.examples ? "set" : "of the first input"});
   facts.push_back({"profile_steps", fmt::to_string(distribution.profile_steps)});
