@@ -52,6 +52,17 @@ void refresh_diagonal_basis(const at::Tensor& diagonal, Inverse& basis) {
   basis.kept.copy_(finite.view({-1}).logical_not());
 }
 
+// Takes over eigenvectors, from a decomposition or another rank, and notes how they turn.
+void set_basis(const at::Tensor& vectors, const at::Tensor& eigenvalues, Inverse& basis) {
+  if (keeps_moments(basis.solver) && !basis.shape.is_diagonal()) {
+    // All ranks multiply the same way, so that their moments are the same bit for bit.
+    const at::Tensor turned = basis.value.mT().matmul(vectors.contiguous()).square();
+    basis.turned = basis.turned.defined() ? basis.turned.matmul(turned) : turned;
+  }
+  basis.value.copy_(vectors);
+  basis.eigenvalues.copy_(eigenvalues);
+}
+
 }  // namespace
 
 void refresh_basis(const at::Tensor& factor, Inverse& basis) {
@@ -72,17 +83,6 @@ void refresh_basis(const at::Tensor& factor, Inverse& basis) {
   set_basis(at::where(of_each(made), vectors.flip(-1), basis.value),
             at::where(made.unsqueeze(1), values.flip(-1).clamp_min(0), basis.eigenvalues), basis);
   basis.kept.copy_(finite.logical_not());
-}
-
-void set_basis(const at::Tensor& vectors, const at::Tensor& eigenvalues, Inverse& basis) {
-  const bool has_moments = basis.solver != Solver::kEigen;
-  if (has_moments && !basis.shape.is_diagonal()) {
-    // All ranks multiply the same way, so that their moments are the same bit for bit.
-    const at::Tensor turned = basis.value.mT().matmul(vectors.contiguous()).square();
-    basis.turned = basis.turned.defined() ? basis.turned.matmul(turned) : turned;
-  }
-  basis.value.copy_(vectors);
-  basis.eigenvalues.copy_(eigenvalues);
 }
 
 void pack_basis(const Inverse& basis, at::Tensor packed) {

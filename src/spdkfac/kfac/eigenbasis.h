@@ -13,9 +13,6 @@ namespace spdkfac::kfac {
 // zero, and what is not finite, keep theirs. Waits for a GPU.
 void refresh_basis(const at::Tensor& factor, Inverse& basis);
 
-// Takes over eigenvectors and eigenvalues that another rank has made.
-void set_basis(const at::Tensor& vectors, const at::Tensor& eigenvalues, Inverse& basis);
-
 // A basis as it travels (FactorShape::result_elements): its eigenvectors, then its eigenvalues; of
 // a diagonal these alone.
 void pack_basis(const Inverse& basis, at::Tensor packed);
