@@ -9,8 +9,8 @@
 namespace spdkfac::kfac {
 namespace {
 
-// What moments live in must not hang on rounding: among directions in which a factor has almost
-// nothing, a slope along its diagonal chooses, by so much of the mean of that.
+// Moments live in the eigenvectors, so rounding must not choose these: where a factor has almost
+// nothing, a slope along its diagonal does. This is its end, as a share of the mean diagonal.
 constexpr double kSlope = 1e-5;
 
 void add_slope(at::Tensor matrices) {
@@ -36,11 +36,6 @@ at::Tensor symmetric(const at::Tensor& factor, const FactorShape& shape) {
 }
 
 at::Tensor of_each(const at::Tensor& flags) { return flags.view({-1, 1, 1}); }
-
-// Whether the group of each matrix has anything but zeros.
-at::Tensor in_used_group(const at::Tensor& diagonal, const FactorShape& shape) {
-  return for_matrices(diagonal.ne(0).view({shape.groups, -1}).any(1), shape);
-}
 
 void refresh_diagonal_basis(const at::Tensor& diagonal, Inverse& basis) {
   const FactorShape& shape = basis.shape;
@@ -70,13 +65,12 @@ void refresh_basis(const at::Tensor& factor, Inverse& basis) {
                 "a factor's shape differs from that of its basis");
   const c10::NoGradGuard no_grad;
   basis.failures.zero_();
-  const at::Tensor diagonal = factor.diagonal(0, 1, 2);
-  if (basis.shape.is_diagonal()) return refresh_diagonal_basis(diagonal, basis);
+  if (basis.shape.is_diagonal()) return refresh_diagonal_basis(factor.diagonal(0, 1, 2), basis);
 
   const at::Tensor matrices = symmetric(factor, basis.shape);
   if (keeps_moments(basis.solver)) add_slope(matrices);
   const at::Tensor finite = matrices.isfinite().flatten(1).all(1);
-  const at::Tensor made = finite.logical_and(in_used_group(diagonal, basis.shape));
+  const at::Tensor made = finite.logical_and(in_zero_group(factor, basis.shape).logical_not());
   const at::Tensor unit = at::eye(factor.size(-1), factor.options()).expand_as(factor);
   const at::Tensor usable = at::where(of_each(made), matrices, unit);
   const auto [values, vectors] = at::linalg_eigh(usable);

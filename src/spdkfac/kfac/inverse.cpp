@@ -79,12 +79,6 @@ void raise_matrix(const at::Tensor& factor, const at::Tensor& damping, Inverse& 
   inverse.failures[index] = 1;
 }
 
-// Whether the group of each matrix is zero: without damping there would be nothing to invert.
-at::Tensor in_zero_group(const at::Tensor& factor, const FactorShape& shape) {
-  const at::Tensor zero = factor.diagonal(0, 1, 2).eq(0).all(-1);
-  return for_matrices(zero.view({shape.groups, shape.blocks}).all(1), shape);
-}
-
 void refresh_on_cpu(const at::Tensor& factor, const at::Tensor& damping, Inverse& inverse) {
   const at::Tensor used = used_damping(factor, for_matrices(damping, inverse.shape));
   const Factorisation cholesky = factorise(factor, used);
@@ -158,6 +152,11 @@ at::Tensor for_matrices(const at::Tensor& of_groups, const FactorShape& shape) {
   const at::Tensor values = of_groups.reshape({shape.groups});
   if (!shape.is_split()) return values;
   return values.unsqueeze(1).expand({shape.groups, shape.blocks}).reshape({-1});
+}
+
+at::Tensor in_zero_group(const at::Tensor& factor, const FactorShape& shape) {
+  const at::Tensor zero = factor.diagonal(0, 1, 2).eq(0).all(-1);
+  return for_matrices(zero.view({shape.groups, shape.blocks}).all(1), shape);
 }
 
 std::pair<at::Tensor, at::Tensor> damping_of(const at::Tensor& factor_a, const at::Tensor& factor_g,

@@ -32,6 +32,8 @@ at::Tensor mean_diagonal(const ShapedFactor& factor);
 at::Tensor diagonal_means(const std::vector<ShapedFactor>& factors);
 // One value for each matrix of a factor from one for each group.
 at::Tensor for_matrices(const at::Tensor& of_groups, const FactorShape& shape);
+// Whether the group of each matrix is zero: without damping there would be nothing to invert.
+at::Tensor in_zero_group(const at::Tensor& factor, const FactorShape& shape);
 
 // What a refresh has made of one factor, and how the last one went.
 struct Inverse {

@@ -2,7 +2,6 @@
 #include "spdkfac/kfac/precondition.h"
 
 #include <algorithm>
-#include <array>
 
 #include <ATen/ATen.h>
 
