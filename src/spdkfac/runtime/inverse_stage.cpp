@@ -6,7 +6,7 @@
 
 #include <ATen/ATen.h>
 
-#include "spdkfac/kfac/symmetric.h"
+#include "spdkfac/kfac/inverse.h"
 
 namespace spdkfac::runtime {
 namespace {
