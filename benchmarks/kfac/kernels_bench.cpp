@@ -169,7 +169,7 @@ void split_product(benchmark::State& state) {
                                    at::Device(at::kCUDA, c10::cuda::current_device()));
   const auto count = static_cast<double>(size);
   measure(state, "FLOP/s", 2 * count * count * count, fp32_flops_per_second(),
-          [&] { product.multiply(out, left, left, 0, 1); });
+          [&] { product.multiply(out, left, left, 0, 1, {}); });
 }
 
 // Load, leaves, products and store; d³ operations for each inverse of d rows.

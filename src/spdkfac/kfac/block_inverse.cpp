@@ -14,6 +14,7 @@ namespace {
 constexpr std::int64_t kWorthHalving = 1536;
 // WᵀW of so many leaves is one product.
 constexpr std::int64_t kLeavesAtOnce = 2;
+constexpr BlockKinds kInverses{BlockKind::kInverse, BlockKind::kInverse};
 
 // Rows of P: about half, so that blocks of kLeavesAtOnce leaves stay whole.
 std::int64_t first_part(std::int64_t size, std::int64_t leaf_size) {
@@ -43,49 +44,53 @@ struct Recursion {
     return matrices.narrow(1, row, rows).narrow(2, column, columns);
   }
 
-  // out = alpha·lower·right.
+  // out = alpha·lower·right. Here and below, `lower` is W.
   void lower_times(const at::Tensor& out, const at::Tensor& lower, const at::Tensor& right,
-                   double alpha) const {
+                   BlockKind kind_of_right, double alpha) const {
     const std::int64_t size = lower.size(1);
     const std::int64_t half = half_of(size);
     if (half > 0) {
       lower_times(rows_of(out, 0, half), rows_of(columns_of(lower, 0, half), 0, half),
-                  rows_of(right, 0, half), alpha);
+                  rows_of(right, 0, half), kind_of_right, alpha);
     }
-    multiply(rows_of(out, half, size), rows_of(lower, half, size), right, 0, alpha);
+    multiply(rows_of(out, half, size), rows_of(lower, half, size), right, 0, alpha,
+             {BlockKind::kInverse, kind_of_right});
   }
 
-  // out = lowerᵀ·right.
+  // out = lowerᵀ·right, where `right` is T.
   void lower_transposed_times(const at::Tensor& out, const at::Tensor& lower,
                               const at::Tensor& right) const {
     const std::int64_t size = lower.size(1);
     const std::int64_t half = half_of(size);
-    multiply(rows_of(out, 0, size - half), columns_of(lower, 0, size - half).mT(), right, 0, 1);
+    multiply(rows_of(out, 0, size - half), columns_of(lower, 0, size - half).mT(), right, 0, 1,
+             {BlockKind::kInverse, BlockKind::kMatrix});
     if (half == 0) return;
     lower_transposed_times(rows_of(out, size - half, size),
                            rows_of(columns_of(lower, size - half, size), size - half, size),
                            rows_of(right, size - half, size));
   }
 
-  // out = left·lower.
+  // out = left·lower, where `left` is of W, too.
   void times_lower(const at::Tensor& out, const at::Tensor& left, const at::Tensor& lower) const {
     const std::int64_t size = lower.size(1);
     const std::int64_t half = half_of(size);
-    multiply(columns_of(out, 0, size - half), left, columns_of(lower, 0, size - half), 0, 1);
+    multiply(columns_of(out, 0, size - half), left, columns_of(lower, 0, size - half), 0, 1,
+             kInverses);
     if (half == 0) return;
     times_lower(columns_of(out, size - half, size), columns_of(left, size - half, size),
                 rows_of(columns_of(lower, size - half, size), size - half, size));
   }
 
   // The upper triangle of out += alpha·valuesᵀ·values.
-  void add_square(const at::Tensor& out, const at::Tensor& values, double alpha) const {
+  void add_square(const at::Tensor& out, const at::Tensor& values, BlockKind kind,
+                  double alpha) const {
     const std::int64_t size = out.size(1);
     const std::int64_t half = half_of(size);
     multiply(rows_of(out, 0, size - half), columns_of(values, 0, size - half).mT(), values, 1,
-             alpha);
+             alpha, {kind, kind});
     if (half == 0) return;
     add_square(rows_of(columns_of(out, size - half, size), size - half, size),
-               columns_of(values, size - half, size), alpha);
+               columns_of(values, size - half, size), kind, alpha);
   }
 
   // Puts W in the place of M.
@@ -99,11 +104,11 @@ struct Recursion {
     const at::Tensor above = block(begin, m, begin + m, k);
     const at::Tensor t = scratch.narrow(0, used, elements).view({matrices.size(0), m, k});
     factorise(begin, m, used);
-    lower_times(t, w1, above, 1);
-    add_square(w2, t, -1);
+    lower_times(t, w1, above, BlockKind::kMatrix, 1);
+    add_square(w2, t, BlockKind::kMatrix, -1);
     factorise(begin + m, k, used + elements);
     lower_transposed_times(above, w1, t);
-    lower_times(block(begin + m, k, begin, m), w2, above.mT(), -1);
+    lower_times(block(begin + m, k, begin, m), w2, above.mT(), BlockKind::kInverse, -1);
     at::Tensor(above).zero_();
   }
 
@@ -128,7 +133,7 @@ struct Recursion {
     const auto square_blocks = [&](const at::Tensor& blocks) {
       const at::Tensor w = scratch.narrow(0, 0, blocks.numel()).view(blocks.sizes());
       w.copy_(blocks);
-      multiply(blocks, w.mT(), w, 0, 1);
+      multiply(blocks, w.mT(), w, 0, 1, kInverses);
     };
     // The blocks of one matrix at once, or one of all matrices: whichever are more.
     if (whole > matrices.size(0)) {
@@ -150,14 +155,14 @@ struct Recursion {
     const std::int64_t k = size - m;
     add_squares(begin, m);  // before what is below the diagonal there is overwritten
     add_squares(begin + m, k);
-    add_square(block(begin, m, begin, m), block(begin + m, k, begin, m), 1);
+    add_square(block(begin, m, begin, m), block(begin + m, k, begin, m), BlockKind::kInverse, 1);
   }
 };
 
 }  // namespace
 
 void multiply_batches(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right,
-                      double beta, double alpha) {
+                      double beta, double alpha, BlockKinds /*kinds*/) {
   at::Tensor(out).baddbmm_(left, right, beta, alpha);
 }
 

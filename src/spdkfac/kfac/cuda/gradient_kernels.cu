@@ -6,7 +6,7 @@ namespace spdkfac::kfac {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kBlocks = 64;  // that share an entry
+constexpr int kBlocks = 256;  // that share an entry
 
 template <class Scalar>
 __global__ void scale_or_clear_kernel(Entries<GradientEntry<Scalar>, kGradientEntries> entries,

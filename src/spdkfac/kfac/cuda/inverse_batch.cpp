@@ -76,11 +76,11 @@ void queue(const Batch& batch, const SplitProduct* split) {
                                           states, stream));
       },
       [&](const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, double beta,
-          double alpha) {
+          double alpha, BlockKinds kinds) {
         if (split && worth_splitting(left, right)) {
-          split->multiply(out, left, right, beta, alpha);
+          split->multiply(out, left, right, beta, alpha, kinds);
         } else {
-          multiply_batches(out, left, right, beta, alpha);
+          multiply_batches(out, left, right, beta, alpha, kinds);
         }
       });
   C10_CUDA_CHECK(launch_store_inverse(entries, batch.size, batch.padded, work,

@@ -6,7 +6,7 @@
 namespace spdkfac::kfac {
 namespace {
 
-constexpr int kPerThread = 4;  // rows, and columns, of a leaf that a thread holds in registers
+constexpr int kSide = 16;  // the threads of a leaf are a square of so many rows and columns
 constexpr int kScaleThreads = 256;
 constexpr int kMaxExponent = 120;  // a larger power of two has no float as its reciprocal
 
@@ -84,15 +84,16 @@ __global__ void store_kernel(const InverseEntry<Scalar>* entries, std::int64_t p
       });
 }
 
-// One block per matrix; the whole leaf is in registers, 4x4 elements a thread, and each step's
-// pivot row passes through shared memory. The trailing part is symmetric, so that row tells by how
-// much each row below changes; only its upper triangle counts, and below it nothing is read. Rows
-// and columns beyond `size` are the identity's.
+// One block per matrix. The whole leaf is in registers, a square of them for each thread: rows
+// y + kSide·r, columns x + kSide·c. Each step's pivot row passes through shared memory. The
+// trailing part is symmetric, so that row tells by how much each row below changes; only its upper
+// triangle counts, and blocks below it are left alone until W overwrites them. Rows and columns
+// beyond `size` are the identity's.
 template <class Scalar, int kLeaf>
-__global__ void __launch_bounds__((kLeaf / kPerThread) * (kLeaf / kPerThread))
+__global__ void __launch_bounds__(kSide* kSide)
     leaf_kernel(Scalar* work, const Scalar* diagonal, std::int64_t padded, std::int64_t begin,
                 int size, std::int32_t* states) {
-  constexpr int kSide = kLeaf / kPerThread;
+  constexpr int kPerThread = kLeaf / kSide;
   __shared__ Scalar pivot_row[2][kLeaf];
   __shared__ Scalar before[kLeaf];  // the diagonal, before any step
   __shared__ Scalar pivots[kLeaf];
@@ -128,19 +129,17 @@ __global__ void __launch_bounds__((kLeaf / kPerThread) * (kLeaf / kPerThread))
       const Scalar at_pivot = safe_pivot(pivot_row[buffer][pivot], before[pivot], Scalar(1), state);
       const Scalar reciprocal = Scalar(1) / at_pivot;
       Scalar along[kPerThread];
-      Scalar down[kPerThread];
 #pragma unroll
       for (int c = 0; c < kPerThread; ++c) along[c] = pivot_row[buffer][x + kSide * c];
 #pragma unroll
-      for (int r = 0; r < kPerThread; ++r) {
+      for (int r = part; r < kPerThread; ++r) {
         const int row = y + kSide * r;
-        down[r] = row > pivot ? pivot_row[buffer][row] * reciprocal : Scalar(0);
-      }
+        const Scalar down = row > pivot ? pivot_row[buffer][row] * reciprocal : Scalar(0);
 #pragma unroll
-      for (int r = 0; r < kPerThread; ++r) {
-#pragma unroll
-        for (int c = 0; c < kPerThread; ++c) value[r][c] -= down[r] * along[c];
-        if (x == index && y + kSide * r > pivot) value[r][part] = -down[r];
+        for (int c = 0; c < kPerThread; ++c) {
+          if (c <= part || c >= r) value[r][c] -= down * along[c];
+        }
+        if (x == index && row > pivot) value[r][part] = -down;
       }
       if (threadIdx.x == 0) pivots[pivot] = at_pivot;
       buffer ^= 1;
@@ -180,8 +179,7 @@ cudaError_t launch_factor_leaf(Scalar* work, const Scalar* diagonal, std::int64_
                                std::int64_t padded, std::int64_t begin, std::int64_t size,
                                std::int32_t* states, cudaStream_t stream) {
   constexpr int kLeaf = static_cast<int>(kInverseLeaf<Scalar>);
-  constexpr int kThreads = (kLeaf / kPerThread) * (kLeaf / kPerThread);
-  leaf_kernel<Scalar, kLeaf><<<static_cast<unsigned>(batch), kThreads, 0, stream>>>(
+  leaf_kernel<Scalar, kLeaf><<<static_cast<unsigned>(batch), kSide * kSide, 0, stream>>>(
       work, diagonal, padded, begin, static_cast<int>(size), states);
   return cudaGetLastError();
 }

@@ -8,30 +8,29 @@
 
 namespace spdkfac::kfac {
 
-// A batch of float matrices; strides in elements.
-struct SplitBatch {
+// Elements that a thread reads and writes at once: columns, and strides, are multiples of it.
+constexpr std::int64_t kSplitUnit = 8;
+
+// How a batch of float matrices is split: each element x·scale = hi + lo into halves, finite ones
+// at most as large as a half can be, and each matrix [rows, columns] three times, side by side
+// ([rows, 3·columns]) or below each other ([3·rows, columns]), as hi, hi, lo or as hi, lo, hi.
+// Strides are in elements; `matrices` and `out` are at multiples of 16 bytes.
+enum class SplitPlaces { kSideBySide, kBelow };
+enum class SplitOrder { kLeft, kRight };  // hi, hi, lo; hi, lo, hi
+struct SplitOperand {
   const float* matrices = nullptr;
-  std::int64_t size = 1;  // at most 65535
+  std::int64_t size = 1;
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   std::int64_t matrix_stride = 0;
   std::int64_t row_stride = 0;
+  float scale = 1;
+  SplitPlaces places = SplitPlaces::kSideBySide;
+  SplitOrder order = SplitOrder::kLeft;
+  __half* out = nullptr;
 };
 
-// Raises *largest to the largest magnitude of the batch; infinity or NaN where there is one.
-cudaError_t launch_largest(const SplitBatch& batch, float* largest, cudaStream_t stream);
-
-// Splits x·2ⁿ = hi + lo into halves, with n such that the largest magnitude comes to 2¹⁴ or a
-// little above, and writes each matrix [rows, columns] three times, side by side ([rows,
-// 3·columns]) or below each other ([3·rows, columns]): as hi, hi, lo, or as hi, lo, hi. One kernel.
-enum class SplitPlaces { kSideBySide, kBelow };
-enum class SplitOrder { kLeft, kRight };  // hi, hi, lo; hi, lo, hi
-cudaError_t launch_split(const SplitBatch& batch, SplitPlaces places, SplitOrder order,
-                         const float* largest, __half* out, cudaStream_t stream);
-
-// What a product of two such operands is multiplied with: factors[0] = alpha/2ⁿ⁺ᵐ, factors[1] =
-// beta.
-cudaError_t launch_factors(const float* largest_left, const float* largest_right, float alpha,
-                           float beta, float* factors, cudaStream_t stream);
+// Splits both operands of a product in one kernel; together they have at most 65535 matrices.
+cudaError_t launch_split(const SplitOperand& left, const SplitOperand& right, cudaStream_t stream);
 
 }  // namespace spdkfac::kfac
