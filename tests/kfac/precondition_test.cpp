@@ -200,19 +200,35 @@ TEST_P(PreconditionedLayer, GradientJoinsInPatchOrderAndSplitsBack) {
 
 INSTANTIATE_TEST_SUITE_P(Layers, PreconditionedLayer, ::testing::ValuesIn(small_layers()));
 
+// Layers whose inverses have margins on a GPU (aligned.h).
+std::vector<FactorCase> layers_with_margins() {
+  return {{{5, 68}, std::nullopt, 67, true},
+          {{5, 64}, std::nullopt, 3, true},
+          {{5, 7}, std::nullopt, 101, false},
+          {{2, 16, 5, 5}, kfac::ConvGeometry{{3, 3}, {1, 1}, {0, 0}, {1, 1}, 2}, 134, true}};
+}
+
+// As a refresh makes it: with a margin where it is large.
+at::Tensor inverse_like(std::uint64_t seed, std::int64_t groups, std::int64_t dim,
+                        at::ScalarType type) {
+  at::Tensor values = normal(seed, {groups, dim, dim});
+  values.diagonal(0, 1, 2).abs_();
+  const kfac::Inverse inverse({dim, groups}, test_options(type));
+  return inverse.value.copy_(to_device(values, type));
+}
+
 // Gradients that move from step to step, some with their channels side by side, one bias frozen.
 TEST(PreconditionBatch, EqualsProductsInDoublePrecisionAlsoWhenReplayed) {
   if (!support::on_cuda()) GTEST_SKIP() << "run with SPDKFAC_TEST_DEVICE=cuda";
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
     std::vector<FactorCase> layers = small_layers();
+    for (const FactorCase& one : layers_with_margins()) layers.push_back(one);
     for (int more = 0; more < 70; ++more) layers.push_back(layers[static_cast<std::size_t>(more)]);
     std::vector<kfac::PreconditionBatch::Task> tasks;
     for (std::size_t i = 0; i < layers.size(); ++i) {
       const at::Tensor joined = joined_reference(Gradients(layers[i], 3), groups_of(layers[i]));
       const auto inverse = [&](std::uint64_t seed, std::int64_t dim) {
-        at::Tensor values = normal(seed, {joined.size(0), dim, dim});
-        values.diagonal(0, 1, 2).abs_();  // as that of an inverse
-        return to_device(values, type);
+        return inverse_like(seed, joined.size(0), dim, type);
       };
       tasks.push_back({inverse(2 * i, joined.size(2)), inverse(2 * i + 1, joined.size(1))});
     }
@@ -268,6 +284,7 @@ TEST(PreconditionBatch, EqualsProductsInDoublePrecisionAlsoWhenReplayed) {
 TEST(PreconditionBatch, GraftsAsWellAlsoWhenReplayed) {
   if (!support::on_cuda()) GTEST_SKIP() << "run with SPDKFAC_TEST_DEVICE=cuda";
   std::vector<FactorCase> layers = small_layers();
+  for (const FactorCase& one : layers_with_margins()) layers.push_back(one);
   std::erase_if(layers, [](const FactorCase& c) { return c.conv && c.conv->groups > 1; });
   for (const Graft method : {Graft::kSgd, Graft::kAdam}) {
     const kfac::GraftRule rule{method, {.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-8}};
@@ -276,9 +293,7 @@ TEST(PreconditionBatch, GraftsAsWellAlsoWhenReplayed) {
     for (std::size_t i = 0; i < layers.size(); ++i) {
       const at::Tensor joined = joined_reference(Gradients(layers[i], 3), 1);
       const auto inverse = [&](std::uint64_t seed, std::int64_t dim) {
-        at::Tensor values = normal(seed, {1, dim, dim});
-        values.diagonal(0, 1, 2).abs_();
-        return to_device(values, at::kDouble);
+        return inverse_like(seed, 1, dim, at::kDouble);
       };
       tasks.push_back({inverse(2 * i, joined.size(2)), inverse(2 * i + 1, joined.size(1))});
       if (method != Graft::kAdam) continue;

@@ -8,6 +8,7 @@
 #include <c10/core/GradMode.h>
 
 #include "spdkfac/base/check.h"
+#include "spdkfac/kfac/aligned.h"
 #include "spdkfac/kfac/cuda/average_cuda.h"
 #include "spdkfac/kfac/inverse_batch.h"
 #include "spdkfac/kfac/pivots.h"
@@ -182,7 +183,8 @@ std::pair<at::Tensor, at::Tensor> damping_of_means(const at::Tensor& mean_a,
 Inverse::Inverse(const FactorShape& of, const at::TensorOptions& options, Solver how)
     : shape(of),
       solver(how),
-      value(at::zeros({of.matrices(), of.dim(), of.dim()}, options)),
+      value(keeps_basis(how) ? at::zeros({of.matrices(), of.dim(), of.dim()}, options)
+                             : aligned_zeros(of.matrices(), of.dim(), of.dim(), options)),
       failures(at::zeros({flags(of)}, options.dtype(at::kInt))),
       kept(at::zeros({flags(of)}, options.dtype(at::kBool))) {
   if (!keeps_basis(how)) return;

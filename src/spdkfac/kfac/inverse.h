@@ -39,9 +39,10 @@ at::Tensor in_zero_group(const at::Tensor& factor, const FactorShape& shape);
 struct Inverse {
   FactorShape shape;
   Solver solver = Solver::kInverse;
-  // Of that shape. The inverse: symmetric; zeros before the first success. Its diagonal is
-  // positive, so the first element tells whether there is one (is_usable). Of other solvers the
-  // eigenvectors, in columns; unit vectors before the first success.
+  // Of that shape, on a GPU with a margin (aligned.h). The inverse: symmetric; zeros before the
+  // first success. Its diagonal is positive, so the first element tells whether there is one
+  // (is_usable). Of other solvers the eigenvectors, in columns; unit vectors before the first
+  // success.
   at::Tensor value;
   // Of other solvers: those of the eigenvectors, [matrices, dim]; zeros before the first success.
   at::Tensor eigenvalues = {};

@@ -7,6 +7,8 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kBlocks = 256;  // that share an entry
+constexpr int kWarp = 32;
+constexpr int kJoinColumns = 512;  // that a warp copies at once
 
 template <class Scalar>
 __global__ void scale_or_clear_kernel(Entries<GradientEntry<Scalar>, kGradientEntries> entries,
@@ -22,32 +24,36 @@ __global__ void scale_or_clear_kernel(Entries<GradientEntry<Scalar>, kGradientEn
   }
 }
 
-// Along y an entry each; threads follow the rows of the matrix.
+// Along y an entry each; a warp takes some columns of a row at a time.
 template <class Scalar, bool kToMatrix>
 __global__ void join_kernel(Entries<JoinEntry<Scalar>, kJoinEntries> entries) {
   const JoinEntry<Scalar>& entry = entries.entry[blockIdx.y];
-  const std::int32_t width = entry.columns + (entry.has_bias ? 1 : 0);
   const std::int32_t taps = entry.channels > 0 ? entry.columns / entry.channels : 1;
-  const std::int32_t count = entry.rows * width;
-  for (std::int32_t index = blockIdx.x * kThreads + threadIdx.x; index < count;
-       index += kBlocks * kThreads) {
-    const std::int32_t row = index / width;
-    const std::int32_t column = index - row * width;
-    if (column == entry.columns) {
+  const std::int32_t pieces = max(1, (entry.columns + kJoinColumns - 1) / kJoinColumns);
+  const auto lane = static_cast<std::int32_t>(threadIdx.x % kWarp);
+  for (std::int64_t item = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / kWarp;
+       item < std::int64_t{entry.rows} * pieces; item += kBlocks * kThreads / kWarp) {
+    const auto row = static_cast<std::int32_t>(item / pieces);
+    const auto begin = static_cast<std::int32_t>(item % pieces) * kJoinColumns;
+    const std::int32_t group = row / entry.group_rows;
+    Scalar* const joined = entry.joined + group * entry.group_step +
+                           std::int64_t{row - group * entry.group_rows} * entry.row_step;
+    Scalar* const weight = entry.weight + std::int64_t{row} * entry.columns;
+    const std::int32_t end = min(begin + kJoinColumns, entry.columns);
+    for (std::int32_t column = begin + lane; column < end; column += kWarp) {
+      const std::int32_t place =
+          entry.channels > 0 ? column % taps * entry.channels + column / taps : column;
       if (kToMatrix) {
-        entry.joined[index] = entry.bias ? entry.bias[row] : Scalar(0);
-      } else if (entry.bias) {
-        entry.bias[row] = entry.joined[index];
+        joined[column] = weight[place];
+      } else {
+        weight[place] = joined[column];
       }
-      continue;
     }
-    const std::int32_t place =
-        entry.channels > 0 ? column % taps * entry.channels + column / taps : column;
-    Scalar& there = entry.weight[row * entry.columns + place];
+    if (!entry.has_bias || begin + lane > 0) continue;
     if (kToMatrix) {
-      entry.joined[index] = there;
-    } else {
-      there = entry.joined[index];
+      joined[entry.columns] = entry.bias ? entry.bias[row] : Scalar(0);
+    } else if (entry.bias) {
+      entry.bias[row] = joined[entry.columns];
     }
   }
 }
@@ -57,8 +63,8 @@ template <class Scalar>
 __device__ bool has_inverses(const InnerEntry<Scalar>& entry) {
   bool all = true;
   for (std::int64_t group = threadIdx.x; group < entry.groups; group += kThreads) {
-    all = all && entry.inverse_a[group * entry.dim_a * entry.dim_a] > Scalar(0) &&
-          entry.inverse_g[group * entry.dim_g * entry.dim_g] > Scalar(0);
+    all = all && entry.inverse_a[group * entry.step_a] > Scalar(0) &&
+          entry.inverse_g[group * entry.step_g] > Scalar(0);
   }
   return __syncthreads_and(all ? 1 : 0) != 0;
 }

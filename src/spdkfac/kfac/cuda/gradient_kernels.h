@@ -18,9 +18,12 @@ struct GradientEntry {
 // A layer's gradients and the matrix of both (join_gradient in precondition.h).
 template <class Scalar>
 struct JoinEntry {
-  Scalar* weight;  // `rows` rows of `columns` elements
-  Scalar* bias;    // null: none, or zeros
-  Scalar* joined;  // rows of `columns`, and one more with `has_bias`
+  Scalar* weight;           // `rows` rows of `columns` elements
+  Scalar* bias;             // null: none, or zeros
+  Scalar* joined;           // rows of `columns`, and one more with `has_bias`
+  std::int64_t group_step;  // from the matrix of a group to the next, in elements
+  std::int32_t row_step;    // from a row of `joined` to the next
+  std::int32_t group_rows;  // of the `rows`
   std::int32_t rows;
   std::int32_t columns;
   // Of a row of the weight, if these lie side by side; 0: it is in the order of the matrix.
@@ -50,10 +53,10 @@ struct InnerEntry {
   const Scalar* gradient;
   Scalar* result;
   std::int64_t count;
-  const Scalar* inverse_a;  // [groups, dim_a, dim_a]; its first element is 0 where there is none
+  const Scalar* inverse_a;  // of the first group; its first element is 0 where there is none
   const Scalar* inverse_g;
-  std::int32_t dim_a;
-  std::int32_t dim_g;
+  std::int64_t step_a;  // from the inverse of a group to the next, in elements
+  std::int64_t step_g;
   std::int32_t groups;
 };
 

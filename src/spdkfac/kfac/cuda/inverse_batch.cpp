@@ -104,7 +104,7 @@ class InverseBatch::Impl {
     std::int64_t first = 0;
     for (const Task& task : tasks) {
       factors_.push_back(task.factor);
-      SPDKFAC_CHECK(task.factor.is_contiguous() && task.inverse->value.is_contiguous() &&
+      SPDKFAC_CHECK(task.factor.is_contiguous() && task.inverse->value.stride(2) == 1 &&
                         task.factor.sizes() == task.inverse->value.sizes() &&
                         task.factor.dtype() == options.dtype(),
                     "factors to invert together differ in type, or lie in pieces");
@@ -145,14 +145,16 @@ class InverseBatch::Impl {
     std::int64_t first = 0;
     for (const Task& task : tasks) {
       const std::int64_t dim = task.factor.size(1);
+      const at::Tensor& value = task.inverse->value;
       for (std::int64_t group = 0; group < task.factor.size(0); ++group, ++first) {
         by_size[(dim + kRounding - 1) / kRounding * kRounding].push_back(
             {.factor = task.factor.const_data_ptr<Scalar>() + group * dim * dim,
-             .value = task.inverse->value.mutable_data_ptr<Scalar>() + group * dim * dim,
+             .value = value.mutable_data_ptr<Scalar>() + group * value.stride(0),
              .damping = damping_.const_data_ptr<Scalar>() + first,
              .failures = failures_.mutable_data_ptr<std::int32_t>() + first,
              .kept = kept_.mutable_data_ptr<bool>() + first,
-             .dim = static_cast<std::int32_t>(dim)});
+             .dim = static_cast<std::int32_t>(dim),
+             .value_step = static_cast<std::int32_t>(value.stride(1))});
       }
     }
     const at::TensorOptions options = damping_.options();

@@ -80,7 +80,7 @@ __global__ void store_kernel(const InverseEntry<Scalar>* entries, std::int64_t p
         return work[row * padded + column] * scales[blockIdx.z];
       },
       [&](std::int64_t row, std::int64_t column, Scalar value) {
-        entry.value[row * entry.dim + column] = value;
+        entry.value[row * entry.value_step + column] = value;
       });
 }
 

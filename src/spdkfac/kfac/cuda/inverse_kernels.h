@@ -11,11 +11,12 @@ namespace spdkfac::kfac {
 template <class Scalar>
 struct InverseEntry {
   const Scalar* factor;    // its upper triangle, rows of `dim` elements
-  Scalar* value;           // the inverse, [dim, dim]
+  Scalar* value;           // the inverse, rows of `dim` elements that begin at each `value_step`
   const Scalar* damping;   // for the diagonal
   std::int32_t* failures;  // of the last refresh: 1 if pivots were raised
   bool* kept;              // whether `value` is older, because the factor is not finite
   std::int32_t dim;
+  std::int32_t value_step;
 };
 
 // The largest block that launch_factor_leaf takes.

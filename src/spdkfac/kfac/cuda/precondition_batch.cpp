@@ -12,6 +12,7 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include "spdkfac/base/check.h"
+#include "spdkfac/kfac/aligned.h"
 #include "spdkfac/kfac/cuda/gradient_kernels.h"
 #include "spdkfac/kfac/cuda/in_parts.h"
 #include "spdkfac/kfac/cuda/lanes.h"
@@ -27,13 +28,22 @@ constexpr std::int64_t kAlignment = 64;
 // The grid's limit.
 constexpr std::int64_t kMaxLayers = 65535;
 
+using Shape = std::array<std::int64_t, 3>;
+
+// Of a gradient's matrices with their margins.
+Shape shape_of(const PreconditionBatch::Task& task) {
+  return {task.inverse_g.size(0), with_margin(task.inverse_g).size(1),
+          with_margin(task.inverse_a).size(1)};
+}
+std::int64_t elements_of(const Shape& shape) { return shape[0] * shape[1] * shape[2]; }
+
 bool channels_last(const at::Tensor& gradient) {
   return gradient.dim() == 4 && gradient.is_contiguous(at::MemoryFormat::ChannelsLast);
 }
 
 struct Layer {
   PreconditionBatch::Task inverses;
-  at::Tensor joined;  // [groups, d_G, d_A]
+  at::Tensor joined;  // [groups, d_G, d_A] with the margins of the inverses (aligned.h)
   at::Tensor product;
   at::Tensor result;
 
@@ -56,18 +66,18 @@ class PreconditionBatch::Impl {
     std::vector<std::int64_t> begins;
     std::int64_t count = 0;
     for (const Task& task : tasks) {
-      SPDKFAC_CHECK(task.inverse_a.is_contiguous() && task.inverse_g.is_contiguous() &&
+      SPDKFAC_CHECK(task.inverse_a.stride(2) == 1 && task.inverse_g.stride(2) == 1 &&
                         task.inverse_a.dtype() == options.dtype() &&
                         task.inverse_g.dtype() == options.dtype(),
                     "inverses to precondition with differ in type, or lie in pieces");
       begins.push_back(count);
-      const std::int64_t elements =
-          task.inverse_g.size(0) * task.inverse_g.size(1) * task.inverse_a.size(1);
+      const std::int64_t elements = elements_of(shape_of(task));
       SPDKFAC_CHECK(elements <= std::numeric_limits<std::int32_t>::max(),
                     "a gradient is too large");
       count += (elements + kAlignment - 1) / kAlignment * kAlignment;
     }
-    joined_ = at::zeros({count}, options);  // what lies between the matrices stays zero
+    joined_ =
+        at::zeros({count}, options);  // what lies between the matrices stays zero, and margins
     result_ = at::zeros({count}, options);
     const auto layers = static_cast<std::int64_t>(tasks.size());
     SPDKFAC_CHECK(layers <= kMaxLayers, "more layers than one kernel takes");
@@ -75,11 +85,9 @@ class PreconditionBatch::Impl {
     inner_ = at::empty({layers}, options.dtype(at::kDouble));
     for (std::size_t index = 0; index < tasks.size(); ++index) {
       const Task& task = tasks[index];
-      const std::vector<std::int64_t> shape = {task.inverse_g.size(0), task.inverse_g.size(1),
-                                               task.inverse_a.size(1)};
-      const std::int64_t elements = shape[0] * shape[1] * shape[2];
+      const Shape shape = shape_of(task);
       const auto part = [&](const at::Tensor& memory) {
-        return memory.narrow(0, begins[index], elements).view(shape);
+        return memory.narrow(0, begins[index], elements_of(shape)).view(shape);
       };
       layers_.push_back({task, part(joined_), {}, part(result_)});
     }
@@ -122,10 +130,12 @@ class PreconditionBatch::Impl {
     for (std::size_t index = 0; index < layers_.size(); ++index) {
       const auto& [weight, bias] = gradients[index];
       const at::Tensor& matrix = layers_[index].*kind;
-      const std::int64_t rows = matrix.size(0) * matrix.size(1);
+      const at::Tensor& inverse_a = layers_[index].inverses.inverse_a;
+      const std::int64_t group_rows = layers_[index].inverses.inverse_g.size(1);
+      const std::int64_t rows = matrix.size(0) * group_rows;
       const std::int64_t columns = weight.numel() / rows;
       SPDKFAC_CHECK(takes(weight, matrix.scalar_type()) && columns * rows == weight.numel() &&
-                        (columns == matrix.size(2) || columns + 1 == matrix.size(2)) &&
+                        (columns == inverse_a.size(1) || columns + 1 == inverse_a.size(1)) &&
                         (!bias.defined() || (bias.is_contiguous() && bias.numel() == rows &&
                                              bias.scalar_type() == matrix.scalar_type())),
                     "a gradient does not fit its inverses");
@@ -133,10 +143,13 @@ class PreconditionBatch::Impl {
           {.weight = weight.mutable_data_ptr<Scalar>(),
            .bias = bias.defined() ? bias.mutable_data_ptr<Scalar>() : nullptr,
            .joined = matrix.mutable_data_ptr<Scalar>(),
+           .group_step = matrix.stride(0),
+           .row_step = static_cast<std::int32_t>(matrix.stride(1)),
+           .group_rows = static_cast<std::int32_t>(group_rows),
            .rows = static_cast<std::int32_t>(rows),
            .columns = static_cast<std::int32_t>(columns),
            .channels = weight.is_contiguous() ? 0 : static_cast<std::int32_t>(weight.size(1)),
-           .has_bias = columns + 1 == matrix.size(2)});
+           .has_bias = columns + 1 == inverse_a.size(1)});
     }
     return entries;
   }
@@ -150,8 +163,8 @@ class PreconditionBatch::Impl {
                          .count = layer.joined.numel(),
                          .inverse_a = layer.inverses.inverse_a.const_data_ptr<Scalar>(),
                          .inverse_g = layer.inverses.inverse_g.const_data_ptr<Scalar>(),
-                         .dim_a = static_cast<std::int32_t>(layer.inverses.inverse_a.size(1)),
-                         .dim_g = static_cast<std::int32_t>(layer.inverses.inverse_g.size(1)),
+                         .step_a = layer.inverses.inverse_a.stride(0),
+                         .step_g = layer.inverses.inverse_g.stride(0),
                          .groups = static_cast<std::int32_t>(layer.inverses.inverse_a.size(0))});
     }
     const auto bytes = static_cast<std::int64_t>(entries.size() * sizeof(entries.front()));
@@ -179,13 +192,20 @@ class PreconditionBatch::Impl {
     }
   }
 
-  // The matrices of one kind, as grafting takes them.
-  std::vector<GraftedLayer> grafted(at::Tensor Layer::*kind) {
+  // The gradients as grafting takes them: without their margins, which moments do not have.
+  std::vector<GraftedLayer> gradients_to_graft() {
     std::vector<GraftedLayer> result;
     for (Layer& layer : layers_) {
-      std::optional<AdamMoments>& moments = layer.inverses.moments;
-      result.push_back({{layer.*kind}, moments ? &*moments : nullptr});
+      auto& [a, g, moments] = layer.inverses;
+      const at::Tensor inside = layer.joined.narrow(1, 0, g.size(1)).narrow(2, 0, a.size(1));
+      result.push_back({{inside}, moments ? &*moments : nullptr});
     }
+    return result;
+  }
+
+  std::vector<GraftedLayer> results_to_graft() const {
+    std::vector<GraftedLayer> result;
+    for (const Layer& layer : layers_) result.push_back({{layer.result}, nullptr});
     return result;
   }
 
@@ -193,12 +213,12 @@ class PreconditionBatch::Impl {
     const PrecisionGuard precise(precision_, device_);
     const bool grafts = graft_.method != Graft::kNone;
     at::Tensor lengths;
-    if (grafts) lengths = graft_lengths(grafted(&Layer::joined), graft_);
+    if (grafts) lengths = graft_lengths(gradients_to_graft(), graft_);
     streams_.run(device_, std::min(kLanes, layers_.size()), [&](std::size_t lane) {
       for (const std::size_t index : lanes_[lane]) {
         const Layer& layer = layers_[index];
-        precondition(layer.joined, layer.inverses.inverse_a, layer.inverses.inverse_g,
-                     layer.product, layer.result);
+        precondition(layer.joined, with_margin(layer.inverses.inverse_a),
+                     with_margin(layer.inverses.inverse_g), layer.product, layer.result);
       }
     });
     AT_DISPATCH_FLOATING_TYPES(joined_.scalar_type(), "PreconditionBatch", [&] {
@@ -208,7 +228,7 @@ class PreconditionBatch::Impl {
                                   inner_.mutable_data_ptr<double>(),
                                   c10::cuda::getCurrentCUDAStream()));
     });
-    if (grafts) set_lengths(grafted(&Layer::result), lengths);
+    if (grafts) set_lengths(results_to_graft(), lengths);
   }
 
   Precision precision_;
