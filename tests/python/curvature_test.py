@@ -193,8 +193,10 @@ def test_models_as_they_come(how: str) -> None:
     """Activations in place, activations that are computed again, torch.compile, mixed precision."""
     def made(container: type[nn.Sequential], inplace: bool) -> nn.Module:
         torch.manual_seed(1)
-        return container(nn.Conv2d(2, 4, 3), nn.ReLU(inplace), nn.Conv2d(4, 4, 3, bias=False), nn.ReLU(inplace),
-                         nn.Flatten(), nn.Linear(16, 5), nn.ReLU(inplace), nn.Linear(5, 3)).to(DEVICE)
+        # Rounding may switch a ReLU on or off, which changes more than the rest of it.
+        act = [nn.Tanh() if how == "autocast" else nn.ReLU(inplace) for _ in range(3)]
+        return container(nn.Conv2d(2, 4, 3), act[0], nn.Conv2d(4, 4, 3, bias=False), act[1],
+                         nn.Flatten(), nn.Linear(16, 5), act[2], nn.Linear(5, 3)).to(DEVICE)
 
     x, y = torch.randn(5, 2, 6, 6), torch.randint(3, (5,))
     model = made(Checkpointed if how == "checkpointed" else nn.Sequential, how == "in place")
