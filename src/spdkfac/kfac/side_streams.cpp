@@ -15,7 +15,7 @@ void SideStreams::run(c10::Device device, std::size_t tasks,
   }
   const c10::impl::VirtualGuardImpl guard(device.type());
   while (streams_.size() < tasks) {
-    streams_.push_back(guard.getStreamFromGlobalPool(device));
+    streams_.push_back(guard.getStreamFromGlobalPool(device, /*isHighPriority=*/streams_.empty()));
   }
   const c10::Stream current = guard.getStream(device);
   c10::Event ready(device.type());

@@ -9,7 +9,8 @@
 
 namespace spdkfac::kfac {
 
-// Runs independent tasks side by side on a GPU, each on a stream of its own. They start
+// Runs independent tasks side by side on a GPU, each on a stream of its own; the first, which
+// should be the longest, before the others where they compete for the GPU. They start
 // behind everything queued on the current stream, which goes on behind all of them; the host waits
 // for nothing. What a task allocates must stay inside it, and what it reads must outlive the call
 // or be as old as the streams. On the CPU tasks run one after the other.

@@ -9,21 +9,18 @@ namespace {
 constexpr int kThreads = 256;
 constexpr float kLargestHalf = 65504;
 
-// So many halves, written at once.
-struct alignas(16) Halves {
-  __half values[kSplitUnit];
-};
-
-__device__ Halves split(float (&values)[kSplitUnit]) {
-  Halves hi;
+// The values as halves, which are written at once; what these leave of them stays in `values`.
+__device__ uint4 halves_of(float (&values)[kSplitUnit]) {
+  unsigned pairs[kSplitUnit / 2] = {};
 #pragma unroll
   for (int i = 0; i < kSplitUnit; ++i) {
     const float cut = fminf(fmaxf(values[i], -kLargestHalf), kLargestHalf);
     if (isfinite(values[i])) values[i] = cut;  // whoever pivots must see infinity and NaN
-    hi.values[i] = __float2half_rn(values[i]);
-    values[i] -= __half2float(hi.values[i]);
+    const __half half = __float2half_rn(values[i]);
+    values[i] -= __half2float(half);
+    pairs[i / 2] |= static_cast<unsigned>(__half_as_ushort(half)) << (i % 2 * 16);
   }
-  return hi;
+  return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
 }
 
 __global__ void split_kernel(const __grid_constant__ SplitOperand left,
@@ -44,17 +41,17 @@ __global__ void split_kernel(const __grid_constant__ SplitOperand left,
   float values[kSplitUnit] = {first.x * scale,  first.y * scale,  first.z * scale,
                               first.w * scale,  second.x * scale, second.y * scale,
                               second.z * scale, second.w * scale};
-  const Halves hi = split(values);
-  const Halves lo = split(values);
+  const uint4 hi = halves_of(values);
+  const uint4 lo = halves_of(values);
   const bool beside = operand.places == SplitPlaces::kSideBySide;
   const bool hi_twice_first = operand.order == SplitOrder::kLeft;
   const std::int64_t step = beside ? operand.columns : operand.rows * operand.columns;
   const std::int64_t out_stride = beside ? 3 * operand.columns : operand.columns;
-  __half* const to =
-      operand.out + matrix * 3 * operand.rows * operand.columns + row * out_stride + column;
-  *reinterpret_cast<Halves*>(to) = hi;
-  *reinterpret_cast<Halves*>(to + step) = hi_twice_first ? hi : lo;
-  *reinterpret_cast<Halves*>(to + 2 * step) = hi_twice_first ? lo : hi;
+  auto* const to = reinterpret_cast<uint4*>(
+      operand.out + matrix * 3 * operand.rows * operand.columns + row * out_stride + column);
+  to[0] = hi;
+  to[step / kSplitUnit] = hi_twice_first ? hi : lo;
+  to[2 * step / kSplitUnit] = hi_twice_first ? lo : hi;
 }
 
 }  // namespace
