@@ -61,7 +61,8 @@ class Job:
                  "--profile-steps", str(self.profile_steps), "--json"]
         if self.algorithm != "sgd":
             flags += ["--inverse-interval", str(self.interval)]
-        return flags if self.measured else [*flags, "--cluster-file", "cluster.json"]
+        costs = [] if self.measured or self.world == 1 else ["--cluster-file", "cluster.json"]
+        return [*flags, *costs]
 
 
 @dataclass

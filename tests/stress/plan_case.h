@@ -24,7 +24,8 @@ struct PlanCase {
   int passes = 1;
   std::int64_t steps = 4;
   double rate = 0.02;
-  double first = 1;  // a factor of all parameters at the start
+  double first = 1;         // a factor of all parameters at the start
+  std::uint64_t order = 0;  // shuffles the examples of each batch; 0: as they are drawn
   KfacOptions kfac;
   PlanOptions plan;
   Source source = Source::kCosts;

@@ -31,7 +31,10 @@ StressBatch batch_of(const PlanCase& one, int rank, std::int64_t step, int pass)
   const NetSpec& net = one.net;
   const at::Tensor images =
       at::randn({one.examples, net.channels, net.side, net.side}, generator, at::kDouble);
-  return {images, at::randint(net.classes, {one.examples}, generator, at::kLong)};
+  const at::Tensor labels = at::randint(net.classes, {one.examples}, generator, at::kLong);
+  if (one.order == 0) return {images, labels};
+  const at::Tensor order = at::randperm(one.examples, at::detail::createCPUGenerator(one.order));
+  return {images.index_select(0, order), labels.index_select(0, order)};
 }
 
 StressBatch joined_batch(const PlanCase& one, std::int64_t step, int pass) {
