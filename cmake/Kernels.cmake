@@ -24,6 +24,7 @@ set(kfac src/spdkfac/kfac/cuda)
 add_library(spdkfac_kernels ${type}
   ${kfac}/average_kernels.cu
   ${kfac}/gradient_kernels.cu
+  ${kfac}/graft_kernels.cu
   ${kfac}/inverse_kernels.cu
   ${kfac}/shift_kernels.cu
   ${kfac}/small_product.cu

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include <ATen/ATen.h>
 
@@ -74,15 +75,6 @@ void fill_if(const std::vector<at::Tensor>& tensors, const at::Tensor& condition
   for (const at::Tensor& one : tensors) one.masked_fill_(condition, value);
 }
 
-// √(1−β₂ᵗ)/(1−β₁ᵗ), [layers].
-at::Tensor corrections(const std::vector<GraftedLayer>& layers, const AdamOptions& options) {
-  std::vector<at::Tensor> steps;
-  for (const GraftedLayer& layer : layers) steps.push_back(layer.moments->steps);
-  at::_foreach_add_(steps, 1);
-  const at::Tensor all = at::stack(steps);
-  return (1 - at::pow(options.beta2, all)).sqrt() / (1 - at::pow(options.beta1, all));
-}
-
 std::vector<at::Tensor> range(const std::vector<at::Tensor>& tensors, std::size_t begin,
                               std::size_t end) {
   return {tensors.begin() + static_cast<std::ptrdiff_t>(begin),
@@ -138,7 +130,15 @@ at::Tensor adam_lengths(const std::vector<GraftedLayer>& layers, const AdamOptio
   fill_if(all.gradients, bad, std::numeric_limits<double>::quiet_NaN());
   const at::Tensor squared =
       squares_by_layer(lengths, all.layer_of, layers.size(), all.gradients.front().device());
-  return squared.sqrt() * corrections(layers, options);
+  std::vector<at::Tensor> steps;
+  for (const GraftedLayer& layer : layers) steps.push_back(layer.moments->steps);
+  return squared.sqrt() * next_corrections(std::move(steps), options);
+}
+
+at::Tensor next_corrections(std::vector<at::Tensor> steps, const AdamOptions& options) {
+  at::_foreach_add_(steps, 1);
+  const at::Tensor all = at::stack(steps);
+  return (1 - at::pow(options.beta2, all)).sqrt() / (1 - at::pow(options.beta1, all));
 }
 
 at::Tensor graft_lengths(const std::vector<GraftedLayer>& layers, const GraftRule& rule) {

@@ -50,6 +50,9 @@ at::Tensor gradient_lengths(const std::vector<GraftedLayer>& layers);
 // take zeros for theirs, and what replaces them is NaN. Nothing waits for a GPU.
 at::Tensor adam_lengths(const std::vector<GraftedLayer>& layers, const AdamOptions& options);
 
+// One more step of each layer: √(1−β₂ᵗ)/(1−β₁ᵗ), [layers].
+at::Tensor next_corrections(std::vector<at::Tensor> steps, const AdamOptions& options);
+
 // Those of the rule's method, which is not kNone.
 at::Tensor graft_lengths(const std::vector<GraftedLayer>& layers, const GraftRule& rule);
 

@@ -14,6 +14,7 @@
 #include "spdkfac/base/check.h"
 #include "spdkfac/kfac/aligned.h"
 #include "spdkfac/kfac/cuda/gradient_kernels.h"
+#include "spdkfac/kfac/cuda/graft_kernels.h"
 #include "spdkfac/kfac/cuda/in_parts.h"
 #include "spdkfac/kfac/cuda/lanes.h"
 #include "spdkfac/kfac/graphed_work.h"
@@ -91,8 +92,10 @@ class PreconditionBatch::Impl {
       };
       layers_.push_back({task, part(joined_), {}, part(result_)});
     }
-    AT_DISPATCH_FLOATING_TYPES(joined_.scalar_type(), "PreconditionBatch",
-                               [&] { make_inner_entries<scalar_t>(); });
+    AT_DISPATCH_FLOATING_TYPES(joined_.scalar_type(), "PreconditionBatch", [&] {
+      make_inner_entries<scalar_t>();
+      if (graft_.method == Graft::kAdam) make_adam_entries<scalar_t>();
+    });
     spread();
   }
 
@@ -192,28 +195,58 @@ class PreconditionBatch::Impl {
     }
   }
 
-  // The gradients as grafting takes them: without their margins, which moments do not have.
-  std::vector<GraftedLayer> gradients_to_graft() {
+  // The matrices of one kind, as grafting takes them.
+  std::vector<GraftedLayer> grafted(at::Tensor Layer::*kind) const {
     std::vector<GraftedLayer> result;
-    for (Layer& layer : layers_) {
-      auto& [a, g, moments] = layer.inverses;
-      const at::Tensor inside = layer.joined.narrow(1, 0, g.size(1)).narrow(2, 0, a.size(1));
-      result.push_back({{inside}, moments ? &*moments : nullptr});
-    }
+    for (const Layer& layer : layers_) result.push_back({{layer.*kind}, nullptr});
     return result;
   }
 
-  std::vector<GraftedLayer> results_to_graft() const {
-    std::vector<GraftedLayer> result;
-    for (const Layer& layer : layers_) result.push_back({{layer.result}, nullptr});
-    return result;
+  template <class Scalar>
+  void make_adam_entries() {
+    std::vector<AdamEntry<Scalar>> entries;
+    for (const Layer& layer : layers_) {
+      const auto& [a, g, moments] = layer.inverses;
+      SPDKFAC_CHECK(moments && moments->first.numel() == g.size(0) * g.size(1) * a.size(1),
+                    "a gradient to graft has no moments, or others");
+      entries.push_back({.gradient = layer.joined.mutable_data_ptr<Scalar>(),
+                         .group_step = layer.joined.stride(0),
+                         .first = moments->first.mutable_data_ptr<Scalar>(),
+                         .second = moments->second.mutable_data_ptr<Scalar>(),
+                         .row_step = static_cast<std::int32_t>(layer.joined.stride(1)),
+                         .group_rows = static_cast<std::int32_t>(g.size(1)),
+                         .rows = static_cast<std::int32_t>(g.size(0) * g.size(1)),
+                         .columns = static_cast<std::int32_t>(a.size(1))});
+    }
+    const auto bytes = static_cast<std::int64_t>(entries.size() * sizeof(entries.front()));
+    adam_entries_ = at::from_blob(entries.data(), {bytes}, at::kByte).to(device_);
+    adam_partial_ = at::empty({inner_.numel(), kAdamParts}, inner_.options());
+    adam_lengths_ = at::empty_like(inner_);
+    bad_ = at::empty({}, inner_.options().dtype(at::kInt));
+  }
+
+  // As adam_lengths() in graft.h, with few kernels.
+  at::Tensor adam_lengths() {
+    const AdamNumbers numbers{graft_.adam.beta1, graft_.adam.beta2, graft_.adam.epsilon};
+    AT_DISPATCH_FLOATING_TYPES(joined_.scalar_type(), "PreconditionBatch", [&] {
+      const auto* entries = reinterpret_cast<const AdamEntry<scalar_t>*>(
+          adam_entries_.const_data_ptr<std::uint8_t>());
+      C10_CUDA_CHECK(
+          launch_adam(entries, inner_.numel(), numbers, bad_.mutable_data_ptr<std::int32_t>(),
+                      adam_partial_.mutable_data_ptr<double>(),
+                      adam_lengths_.mutable_data_ptr<double>(), c10::cuda::getCurrentCUDAStream()));
+    });
+    std::vector<at::Tensor> steps;
+    for (const Layer& layer : layers_) steps.push_back(layer.inverses.moments->steps);
+    return adam_lengths_ * next_corrections(std::move(steps), graft_.adam);
   }
 
   void queue_all() {
     const PrecisionGuard precise(precision_, device_);
     const bool grafts = graft_.method != Graft::kNone;
     at::Tensor lengths;
-    if (grafts) lengths = graft_lengths(gradients_to_graft(), graft_);
+    if (graft_.method == Graft::kAdam) lengths = adam_lengths();
+    if (graft_.method == Graft::kSgd) lengths = gradient_lengths(grafted(&Layer::joined));
     streams_.run(device_, std::min(kLanes, layers_.size()), [&](std::size_t lane) {
       for (const std::size_t index : lanes_[lane]) {
         const Layer& layer = layers_[index];
@@ -228,7 +261,7 @@ class PreconditionBatch::Impl {
                                   inner_.mutable_data_ptr<double>(),
                                   c10::cuda::getCurrentCUDAStream()));
     });
-    if (grafts) set_lengths(results_to_graft(), lengths);
+    if (grafts) set_lengths(grafted(&Layer::result), lengths);
   }
 
   Precision precision_;
@@ -239,6 +272,10 @@ class PreconditionBatch::Impl {
   at::Tensor partial_;
   at::Tensor inner_;
   at::Tensor inner_entries_;  // InnerEntry for each layer, as bytes
+  at::Tensor adam_entries_;   // AdamEntry, likewise; these four only for grafting onto Adam
+  at::Tensor adam_partial_;
+  at::Tensor adam_lengths_;
+  at::Tensor bad_;
   std::vector<Layer> layers_;
   std::array<std::vector<std::size_t>, kLanes> lanes_;
   std::array<at::Tensor, kLanes> products_;
