@@ -34,10 +34,12 @@ if TYPE_CHECKING:
     from .describing import describe
     from .layers import CoveredLayers, covered_layers
     from .optimizer import SPDKFACOptimizer
+    from .recorded import RecordedSteps
 else:
     _ON_TORCH = {
         "CoveredLayers": "layers",
         "Curvature": "data_curvature",
+        "RecordedSteps": "recorded",
         "SPDKFACOptimizer": "optimizer",
         "covered_layers": "layers",
         "curvature": "data_curvature",
@@ -71,6 +73,7 @@ __all__ = [
     "NumericalError",
     "Plan",
     "Prediction",
+    "RecordedSteps",
     "Report",
     "SPDKFACOptimizer",
     "__version__",

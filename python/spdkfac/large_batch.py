@@ -12,6 +12,7 @@ import torch
 
 from .errors import ConfigError
 from .layers import CoveredLayer, CoveredLayers
+from .rates import number_of
 
 
 class CoupledMomentum:
@@ -32,7 +33,7 @@ class CoupledMomentum:
             full = group.get("full_momentum", _momentum(group))
             if not full:
                 continue
-            rate = float(group["lr"])
+            rate = number_of(group["lr"])
             peak = max(group.get("peak_lr", rate), rate)
             group["full_momentum"], group["peak_lr"] = full, peak
             group["momentum"] = full * (rate / peak) if peak > 0 else full

@@ -11,6 +11,20 @@ from .errors import ConfigError
 from .sharding import Shards, whole
 
 TINY = 1e-30  # of a step whose rate is 0
+_NUMBER = "_spdkfac_number"
+
+
+def hold_number(rate: torch.Tensor, value: float) -> None:
+    """Keeps the value of a rate on a GPU beside it, so that number_of need not wait."""
+    setattr(rate, _NUMBER, value)
+
+
+def number_of(rate: float | torch.Tensor) -> float:
+    return float(getattr(rate, _NUMBER, rate))
+
+
+def is_held(rate: float | torch.Tensor) -> bool:
+    return hasattr(rate, _NUMBER)
 
 
 def learning_rate(groups: list[dict[str, Any]], kl_clip: float) -> float:
@@ -18,17 +32,20 @@ def learning_rate(groups: list[dict[str, Any]], kl_clip: float) -> float:
 
     0 only where no gradient is, as in the step by which torch.distributed.checkpoint makes a state.
     """
-    rates = [float(group["lr"]) for group in groups if group.get("lr") is not None]
+    rates = [number_of(group["lr"]) for group in groups if group.get("lr") is not None]
     if not rates:  # as of an Adafactor that chooses its own
         if kl_clip != 0:
             raise ConfigError("kfac: kl_clip limits an update by its learning rate, and the wrapped optimizer has "
                               "none; pass kl_clip=0")
         return 1.0
     rate = max(rates)
-    if rate == 0 and any(bool(p.grad.any()) for group in groups for p in group["params"]
-                         if p.grad is not None):
+    if rate == 0 and (any(is_held(group.get("lr", 0.0)) for group in groups) or _any_gradient(groups)):
         return TINY
     return rate
+
+
+def _any_gradient(groups: list[dict[str, Any]]) -> bool:
+    return any(bool(p.grad.any()) for group in groups for p in group["params"] if p.grad is not None)
 
 
 def momentum_of(optimizer: torch.optim.Optimizer, shards: Shards, kl_clip: float,

@@ -296,6 +296,13 @@ void bind_preconditioner(py::module_& module) {
                return py::handle(held.get())().cast<at::Tensor>();
              });
            })
+      .def("require_recordable", of_control(&StepControl::require_recordable))
+      .def_property_readonly("variant", of_control(&StepControl::variant))
+      .def("count_replayed_step", of_control(&StepControl::count_replayed_step))
+      .def("set_rate",
+           [](Preconditioner& kfac, const std::optional<at::Tensor>& rate) {
+             StepControl(kfac).set_rate(rate.value_or(at::Tensor()));
+           })
       .def_property_readonly("unseen_layers", of_control(&StepControl::unseen_layers))
       .def_property_readonly("wants_calls", of_control(&StepControl::wants_calls))
       .def_property_readonly("counters", &counters)

@@ -25,8 +25,20 @@ struct ClippedOne {
   ClippedOne() { parameter.mutable_grad() = preconditioned.clone(); }
   // What V was multiplied with.
   double clipped(double kl_clip, double rate, const Momentum& momentum) {
+    return clipped({kl_clip, rate, momentum});
+  }
+  // With the rate in a tensor, whatever number step() is told.
+  double clipped_by_tensor(double kl_clip, double rate, const Momentum& momentum) {
+    return clipped({.kl_clip = kl_clip,
+                    .learning_rate = 7,
+                    .momentum = momentum,
+                    .rate = torch::full({}, rate, test_options(at::kDouble))});
+  }
+
+ private:
+  double clipped(const runtime::ClipLimits& limits) {
     runtime::clip_gradients({{0, {parameter}, torch::full({}, inner, test_options(at::kDouble))}},
-                            {kl_clip, rate, momentum}, {});
+                            limits, {});
     return (parameter.grad() / preconditioned)[0].item<double>();
   }
 };
@@ -69,6 +81,24 @@ TEST(Clipping, AShortUpdateIsNotClippedByMomentum) {
   EXPECT_EQ(layer.clipped(/*kl_clip=*/1e6, kUpdateRate, momentum), 1);
   ClippedOne unlimited;
   EXPECT_EQ(unlimited.clipped(/*kl_clip=*/0, kUpdateRate, momentum), 1);
+}
+
+TEST(Clipping, ARateInATensorCountsAsTheNumberDoes) {
+  for (const double carried : {0.0, 0.9}) {
+    for (const double rate : {kUpdateRate, 1e-3, 0.0}) {
+      ClippedOne by_number;
+      ClippedOne by_tensor;
+      const auto momentum = [&](const ClippedOne& layer) {
+        return Momentum{.taken = 1,
+                        .carried = carried,
+                        .buffers = {{layer.parameter, 0.1 * layer.preconditioned}}};
+      };
+      const double expected = by_number.clipped(kUpdateLimit, rate, momentum(by_number));
+      EXPECT_NEAR(by_tensor.clipped_by_tensor(kUpdateLimit, rate, momentum(by_tensor)), expected,
+                  1e-12)
+          << carried << " " << rate;
+    }
+  }
 }
 
 // The first layer has V = 2·∇W, the second no inverses: it takes twice its gradient. Both count.

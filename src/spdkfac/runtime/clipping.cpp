@@ -91,12 +91,18 @@ at::Tensor products_with_buffers(const Gradients& gradients, const at::Tensor& s
 // which is the same for b along V. κ then limits the whole: ν·taken + carried·⟨b, ∇W⟩/inner ≤
 // √(κ/inner)/lr.
 at::Tensor clip_scale(const at::Tensor& inner, const at::Tensor& along, const ClipLimits& limits) {
-  if (limits.kl_clip == 0 || limits.learning_rate == 0) return at::ones_like(inner);
-  if (!along.defined()) return kfac::kl_clip_scale(inner, limits.kl_clip, limits.learning_rate);
-  const at::Tensor limit = (limits.kl_clip / inner).sqrt() / limits.learning_rate;
+  const bool held = limits.rate.defined();
+  if (limits.kl_clip == 0 || (!held && limits.learning_rate == 0)) return at::ones_like(inner);
+  if (!along.defined() && !held) {
+    return kfac::kl_clip_scale(inner, limits.kl_clip, limits.learning_rate);
+  }
+  // A rate of 0 in a tensor makes the limit infinite and the scale 1.
+  const at::Tensor length = (limits.kl_clip / inner).sqrt();
+  const at::Tensor limit = held ? length / limits.rate : length / limits.learning_rate;
   const at::Tensor scale =
-      ((limit - limits.momentum.carried * along / inner) / limits.momentum.taken).clamp(0, 1);
-  return at::where(inner > 0, scale, at::ones_like(inner));
+      along.defined() ? (limit - limits.momentum.carried * along / inner) / limits.momentum.taken
+                      : limit;
+  return at::where(inner > 0, scale.clamp(0, 1), at::ones_like(inner));
 }
 
 // All lengths stay as they are, so most of the little kernels that find others are left out.

@@ -30,6 +30,7 @@ struct ClipLimits {
   double learning_rate = 0;
   const Momentum& momentum;
   bool grafted = false;  // every layer has its length already
+  at::Tensor rate = {};  // instead of learning_rate: 0-d, double, on the device of the gradients
 };
 
 struct Clipped {

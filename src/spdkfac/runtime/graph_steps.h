@@ -18,7 +18,8 @@ namespace spdkfac {
 //   images.copy_(next);  steps.run();
 // `step` must not wait for the GPU. Tensors that it reads or that are read after it must be made
 // outside, and are written in place. What the host decides stays as it was recorded, the learning
-// rate too: call forget() when that changes. On the CPU `step` is called each time.
+// rate too (but see StepControl::set_rate): call forget() when that changes. On the CPU `step` is
+// called each time.
 class GraphSteps {
  public:
   // Several ranks, adaptive intervals, spread refreshes, lm_damping or options.trace are a

@@ -88,7 +88,6 @@ class Preconditioner {
   void load(const KfacState& state);
 
  private:
-  friend class GraphSteps;   // graph_steps.h
   friend class StepControl;  // step_control.h
   friend class StepMeter;    // step_meter.h
   class Impl;

@@ -265,7 +265,8 @@ void Preconditioner::Impl::clip(const std::vector<at::Tensor>& inner, double lea
                                                           {.kl_clip = options.kl_clip,
                                                            .learning_rate = learning_rate,
                                                            .momentum = momentum,
-                                                           .grafted = options.sets_length()},
+                                                           .grafted = options.sets_length(),
+                                                           .rate = rate_},
                                                           unclipped);
   incidents_.gradients(result.bad);
   incidents_.scaled(clipped, result.raw);

@@ -27,7 +27,7 @@
 namespace spdkfac {
 
 // Owns the parts of a Preconditioner and runs its steps: capture, executor, plans, counters. Not
-// for users; graph_steps and step_meter have what else they need.
+// for users; step_control and step_meter have what else they need.
 class Preconditioner::Impl {
  public:
   Impl(std::vector<TrackedLayer> layers, std::vector<at::Tensor> parameters,
@@ -40,6 +40,7 @@ class Preconditioner::Impl {
   bool judges_damping() const { return trial_.has_value(); }
   void judge_damping(double loss_before, double loss_after);
   void set_loss_scale(std::function<at::Tensor()> scale) { loss_scale_ = std::move(scale); }
+  void set_rate(at::Tensor rate) { rate_ = std::move(rate); }
   std::vector<std::size_t> unseen_layers() const;
   bool wants_calls() const { return executor_.work().factors || !executor_.planned() || timing_; }
   void discard();
@@ -103,6 +104,7 @@ class Preconditioner::Impl {
   const std::vector<at::Tensor> parameters_;  // those that are trained
   const std::vector<at::Tensor> others_;      // of them, those outside the layers
   std::function<at::Tensor()> loss_scale_;    // null: 1
+  at::Tensor rate_;                           // undefined: as step() is told
   std::int64_t steps_ = 0;
   bool called_ = false;  // a layer, since the last step
   runtime::ReplayedSteps replays_;

@@ -10,7 +10,8 @@
 namespace spdkfac {
 
 // What special training loops tell a Preconditioner, which must outlive it: mixed precision,
-// gradients filled with zeros, adaptive damping, compiled models. Plain loops need nothing of this.
+// gradients filled with zeros, adaptive damping, compiled models, recorded steps. Plain loops need
+// nothing of this.
 class StepControl {
  public:
   explicit StepControl(Preconditioner& kfac) : kfac_(kfac) {}
@@ -37,6 +38,16 @@ class StepControl {
   // Whether the coming step needs the calls of layers: for factors, the first plan or times. In
   // other steps they may be hidden, as compiled code does.
   bool wants_calls() const;
+
+  // For steps that are recorded on a GPU and replayed, as GraphSteps does. What cannot be recorded
+  // is a ConfigError. The coming step has a number: steps of one number queue the same work on the
+  // same memory. A replay calls no step(), so the caller tells of it.
+  void require_recordable() const;
+  int variant();
+  void count_replayed_step(int variant);
+  // A 0-d double tensor on the device of the model: kl_clip goes by its value when the step runs,
+  // also in replays, and no longer by the rate that step() is told. Undefined: as step() is told.
+  void set_rate(at::Tensor rate);
 
   // For a rank that could not read what it should load: the others are in load(), which fails
   // there.
