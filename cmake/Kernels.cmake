@@ -27,7 +27,6 @@ add_library(spdkfac_kernels ${type}
   ${kfac}/graft_kernels.cu
   ${kfac}/inverse_kernels.cu
   ${kfac}/shift_kernels.cu
-  ${kfac}/small_product.cu
   ${kfac}/split_kernels.cu
   ${kfac}/symmetric_kernels.cu
   src/spdkfac/comm/cuda/delay.cu)

@@ -16,7 +16,6 @@
 #include "spdkfac/kfac/block_inverse.h"
 #include "spdkfac/kfac/cuda/inverse_kernels.h"
 #include "spdkfac/kfac/cuda/lanes.h"
-#include "spdkfac/kfac/cuda/small_product.h"
 #include "spdkfac/kfac/cuda/split_product.h"
 #include "spdkfac/kfac/graphed_work.h"
 #include "spdkfac/kfac/side_streams.h"
@@ -49,40 +48,13 @@ struct Batch {
 };
 
 // Products of such blocks are faster split into halves than in fp32.
-constexpr std::int64_t kSplitRows = 384;
+constexpr std::int64_t kSplitRows = 128;
 // Matrices of a batch that are split and multiplied together: more memory, fewer and fuller
 // launches.
 constexpr std::int64_t kSplitAtOnce = 3;
 
 bool worth_splitting(const at::Tensor& left, const at::Tensor& right) {
   return std::min({left.size(-2), left.size(-1), right.size(-1)}) >= kSplitRows;
-}
-
-SmallOperand strided(const at::Tensor& matrices) {
-  return {.matrices = matrices.const_data_ptr<float>(),
-          .matrix_stride = matrices.stride(0),
-          .row_stride = matrices.stride(1),
-          .column_stride = matrices.stride(2)};
-}
-
-// Whether it was one for the kernel of small products.
-bool multiply_small(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right,
-                    double beta, double alpha) {
-  if (out.scalar_type() != at::kFloat) return false;
-  const SmallProduct product{.left = strided(left),
-                             .right = strided(right),
-                             .out = out.mutable_data_ptr<float>(),
-                             .out_matrix_stride = out.stride(0),
-                             .out_row_stride = out.stride(1),
-                             .batch = out.size(0),
-                             .rows = out.size(1),
-                             .columns = out.size(2),
-                             .inner = left.size(2),
-                             .beta = static_cast<float>(beta),
-                             .alpha = static_cast<float>(alpha)};
-  if (!takes_small(product)) return false;
-  C10_CUDA_CHECK(launch_small_product(product, c10::cuda::getCurrentCUDAStream()));
-  return true;
 }
 
 // `split` may be null.
@@ -107,7 +79,7 @@ void queue(const Batch& batch, const SplitProduct* split) {
           double alpha, BlockKinds kinds) {
         if (split && worth_splitting(left, right)) {
           split->multiply(out, left, right, beta, alpha, kinds);
-        } else if (!multiply_small(out, left, right, beta, alpha)) {
+        } else {
           multiply_batches(out, left, right, beta, alpha, kinds);
         }
       });

@@ -9,7 +9,7 @@
 namespace spdkfac::kfac {
 
 // Work of a graph runs side by side on so many streams; each has a work space of cuBLAS.
-constexpr std::size_t kLanes = 4;
+constexpr std::size_t kLanes = 6;
 
 // The tasks of each lane: the most costly one goes to the lane that has least to do, and so on.
 inline std::array<std::vector<std::size_t>, kLanes> spread_over_lanes(
