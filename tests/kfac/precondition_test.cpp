@@ -341,6 +341,74 @@ TEST(PreconditionBatch, GraftsAsWellAlsoWhenReplayed) {
   }
 }
 
+// Weights [in, out], as transformers' Conv1D has them. The reference is the matrix [out, in | bias]
+// on the CPU, with moments in the order of the parameters.
+TEST(PreconditionBatch, TakesWeightsWhoseRowsAreInputs) {
+  if (!support::on_cuda()) GTEST_SKIP() << "run with SPDKFAC_TEST_DEVICE=cuda";
+  struct Case {
+    std::int64_t in;
+    std::int64_t out;
+    bool bias;
+  };
+  const std::vector<Case> layers = {{70, 67, true}, {66, 66, true}, {66, 66, false},
+                                    {3, 5, true},   {5, 3, false},  {4, 5, true}};
+  const auto joined = [](const Case& c, const std::vector<at::Tensor>& own) {
+    const at::Tensor matrix = own[0].t();
+    return (c.bias ? at::cat({matrix, own[1].unsqueeze(1)}, 1) : matrix).unsqueeze(0);
+  };
+  for (const Graft method : {Graft::kNone, Graft::kSgd, Graft::kAdam}) {
+    const kfac::GraftRule rule{method, {.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-8}};
+    std::vector<kfac::PreconditionBatch::Task> tasks;
+    std::vector<kfac::AdamMoments> moments;
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      const auto& [in, out, bias] = layers[i];
+      tasks.push_back({inverse_like(2 * i, 1, in + (bias ? 1 : 0), at::kDouble),
+                       inverse_like(2 * i + 1, 1, out, at::kDouble), /*rows_are_inputs=*/true});
+      const std::int64_t elements = in * out + (bias ? out : 0);
+      if (method == Graft::kAdam) tasks.back().moments.emplace(elements, test_options(at::kDouble));
+      moments.emplace_back(elements, at::TensorOptions(at::kDouble));
+    }
+    kfac::PreconditionBatch batch(tasks, Precision::kFp32, rule);
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      std::vector<kfac::PreconditionBatch::Gradients> gradients;
+      std::vector<kfac::GraftedLayer> expected;
+      for (std::size_t i = 0; i < layers.size(); ++i) {
+        const auto& [in, out, bias] = layers[i];
+        std::vector<at::Tensor> own = {normal(1000 * (step + 1) + i, {in, out})};
+        if (bias) own.push_back(normal(2000 * (step + 1) + i, {out}));
+        gradients.push_back({to_device(own[0], at::kDouble).clone(),
+                             bias ? to_device(own[1], at::kDouble).clone() : at::Tensor()});
+        expected.push_back({own, method == Graft::kAdam ? &moments[i] : nullptr});
+      }
+      at::Tensor lengths;
+      if (method != Graft::kNone) lengths = kfac::graft_lengths(expected, rule);
+      for (std::size_t i = 0; i < layers.size(); ++i) {
+        const Case& c = layers[i];
+        std::vector<at::Tensor>& own = expected[i].gradients;
+        const at::Tensor solved =
+            at::matmul(at::matmul(to_host(tasks[i].inverse_g), joined(c, own)),
+                       to_host(tasks[i].inverse_a))[0];
+        own[0] = solved.narrow(1, 0, c.in).t().contiguous();
+        if (c.bias) own[1] = solved.select(1, c.in).contiguous();
+      }
+      if (method != Graft::kNone) kfac::set_lengths(expected, lengths);
+      batch.run(gradients);
+      for (std::size_t i = 0; i < layers.size(); ++i) {
+        const double largest = expected[i].gradients[0].abs().max().item<double>();
+        EXPECT_TRUE(near_within(gradients[i].weight, expected[i].gradients[0], 1e-11 * largest))
+            << "layer " << i << " step " << step;
+        if (!layers[i].bias) continue;
+        EXPECT_TRUE(near_within(gradients[i].bias, expected[i].gradients[1], 1e-11 * largest))
+            << "layer " << i << " step " << step;
+      }
+    }
+    for (std::size_t i = 0; method == Graft::kAdam && i < moments.size(); ++i) {
+      EXPECT_TRUE(near_within(tasks[i].moments->first, moments[i].first, 1e-12)) << i;
+      EXPECT_TRUE(near_within(tasks[i].moments->second, moments[i].second, 1e-12)) << i;
+    }
+  }
+}
+
 // Gradients of models in channels-last memory have its strides.
 TEST(JoinGradient, TakesAndGivesChannelsLastWeights) {
   const FactorCase c{{2, 4, 5, 5}, kfac::ConvGeometry{{3, 2}, {1, 1}, {0, 0}, {1, 1}, 2}, 6, true};

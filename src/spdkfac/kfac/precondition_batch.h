@@ -23,6 +23,7 @@ class PreconditionBatch {
   struct Task {
     at::Tensor inverse_a;  // [groups, d, d]
     at::Tensor inverse_g;
+    bool rows_are_inputs = false;                       // of the weight: [in, out], one group
     std::optional<AdamMoments> moments = std::nullopt;  // for grafting onto Adam
   };
   struct Gradients {

@@ -137,6 +137,7 @@ at::Tensor FactorBank::precondition_together(const std::vector<std::size_t>& lay
     gradients.push_back({layer.weight_gradient(), layer.bias_gradient()});
     tasks.push_back({state.factor(FactorSide::kA).inverse->value,
                      state.factor(FactorSide::kG).inverse->value,
+                     kind_of(layer.kind).layout == kfac::WeightLayout::kInOut,
                      state.factor(FactorSide::kG).moments});
   }
   return batches_.gradients(layers, tasks).run(gradients);
@@ -149,8 +150,14 @@ bool FactorBank::goes_together(std::size_t index) const {
   for (const FactorSide side : {FactorSide::kA, FactorSide::kG}) {
     if (state.factor(side).shape.is_split()) return false;  // one product would not do
   }
-  const at::ScalarType type = state.factor(FactorSide::kA).inverse->value.scalar_type();
-  if (layer.frozen_weight || kind_of(layer.kind).layout != kfac::WeightLayout::kOutIn) return false;
+  const at::Tensor& inverse_a = state.factor(FactorSide::kA).inverse->value;
+  const at::ScalarType type = inverse_a.scalar_type();
+  const kfac::WeightLayout layout = kind_of(layer.kind).layout;
+  const bool is_matrix = inverse_a.size(0) == 1 && layer.weight.dim() == 2;
+  if (layer.frozen_weight || layout == kfac::WeightLayout::kUnits ||
+      (layout == kfac::WeightLayout::kInOut && !is_matrix)) {
+    return false;
+  }
   const at::Tensor bias = layer.bias_gradient();
   // Moments and lengths leave out a bias without a gradient.
   if (options_.graft != Graft::kNone && layer.bias.defined() && !bias.defined()) return false;

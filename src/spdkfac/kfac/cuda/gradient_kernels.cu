@@ -24,6 +24,15 @@ __global__ void scale_or_clear_kernel(Entries<GradientEntry<Scalar>, kGradientEn
   }
 }
 
+template <bool kToMatrix, class Scalar>
+__device__ void copy_bias(Scalar* bias, std::int32_t index, Scalar& in_matrix) {
+  if (kToMatrix) {
+    in_matrix = bias ? bias[index] : Scalar(0);
+  } else if (bias) {
+    bias[index] = in_matrix;
+  }
+}
+
 // Along y an entry each; a warp takes some columns of a row at a time.
 template <class Scalar, bool kToMatrix>
 __global__ void join_kernel(Entries<JoinEntry<Scalar>, kJoinEntries> entries) {
@@ -49,11 +58,13 @@ __global__ void join_kernel(Entries<JoinEntry<Scalar>, kJoinEntries> entries) {
         weight[place] = joined[column];
       }
     }
-    if (!entry.has_bias || begin + lane > 0) continue;
-    if (kToMatrix) {
-      joined[entry.columns] = entry.bias ? entry.bias[row] : Scalar(0);
-    } else if (entry.bias) {
-      entry.bias[row] = joined[entry.columns];
+    if (entry.place == BiasPlace::kColumn && begin + lane == 0) {
+      copy_bias<kToMatrix>(entry.bias, row, joined[entry.columns]);
+    }
+    if (entry.place != BiasPlace::kRow || row > 0) continue;
+    Scalar* const last = joined + std::int64_t{entry.rows} * entry.row_step;
+    for (std::int32_t column = begin + lane; column < end; column += kWarp) {
+      copy_bias<kToMatrix>(entry.bias, column, last[column]);
     }
   }
 }

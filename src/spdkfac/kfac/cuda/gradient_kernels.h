@@ -15,12 +15,14 @@ struct GradientEntry {
   const double* scale;  // null: not scaled
 };
 
-// A layer's gradients and the matrix of both (join_gradient in precondition.h).
+// A layer's gradients and the matrix of both (join_gradient in precondition.h), or, for a weight
+// [in, out], its transpose.
+enum class BiasPlace { kNone, kColumn, kRow };  // the last one of the matrix
 template <class Scalar>
 struct JoinEntry {
-  Scalar* weight;           // `rows` rows of `columns` elements
-  Scalar* bias;             // null: none, or zeros
-  Scalar* joined;           // rows of `columns`, and one more with `has_bias`
+  Scalar* weight;  // `rows` rows of `columns` elements
+  Scalar* bias;    // null: none, or zeros
+  Scalar* joined;
   std::int64_t group_step;  // from the matrix of a group to the next, in elements
   std::int32_t row_step;    // from a row of `joined` to the next
   std::int32_t group_rows;  // of the `rows`
@@ -28,7 +30,7 @@ struct JoinEntry {
   std::int32_t columns;
   // Of a row of the weight, if these lie side by side; 0: it is in the order of the matrix.
   std::int32_t channels;
-  bool has_bias;
+  BiasPlace place;
 };
 
 // Entries that one launch takes.

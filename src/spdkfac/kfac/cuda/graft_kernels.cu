@@ -21,10 +21,13 @@ __device__ void each_element(const AdamEntry<Scalar>& entry, const Take& take) {
     const std::int32_t group = row / entry.group_rows;
     Scalar* const gradient = entry.gradient + group * entry.group_step +
                              std::int64_t{row - group * entry.group_rows} * entry.row_step;
-    const std::int64_t moments = std::int64_t{row} * entry.columns;
+    const std::int64_t moments = std::int64_t{row} * entry.moment_step;
     const std::int32_t end = min(begin + kColumns, entry.columns);
     for (std::int32_t column = begin + lane; column < end; column += kWarp) {
-      take(gradient[column], moments + column);
+      const std::int64_t place = row == entry.bias_row
+                                     ? std::int64_t{column + 1} * entry.moment_step - 1
+                                     : moments + column;
+      take(gradient[column], place);
     }
   }
 }

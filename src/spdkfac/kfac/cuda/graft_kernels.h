@@ -12,9 +12,11 @@ template <class Scalar>
 struct AdamEntry {
   Scalar* gradient;         // `rows` rows of `columns` elements, in groups
   std::int64_t group_step;  // from the matrix of a group to the next, in elements
-  Scalar* first;            // without gaps
+  Scalar* first;
   Scalar* second;
-  std::int32_t row_step;  // from a row of the gradient to the next
+  std::int32_t moment_step;  // from a row of the moments to the next
+  std::int32_t bias_row;     // whose moments are the last of each row; −1: there is none
+  std::int32_t row_step;     // from a row of the gradient to the next
   std::int32_t group_rows;
   std::int32_t rows;
   std::int32_t columns;

@@ -31,10 +31,18 @@ constexpr std::int64_t kMaxLayers = 65535;
 
 using Shape = std::array<std::int64_t, 3>;
 
+// The inverses by the side of a gradient's matrix they are multiplied to.
+const at::Tensor& of_rows(const PreconditionBatch::Task& task) {
+  return task.rows_are_inputs ? task.inverse_a : task.inverse_g;
+}
+const at::Tensor& of_columns(const PreconditionBatch::Task& task) {
+  return task.rows_are_inputs ? task.inverse_g : task.inverse_a;
+}
+
 // Of a gradient's matrices with their margins.
 Shape shape_of(const PreconditionBatch::Task& task) {
-  return {task.inverse_g.size(0), with_margin(task.inverse_g).size(1),
-          with_margin(task.inverse_a).size(1)};
+  return {of_rows(task).size(0), with_margin(of_rows(task)).size(1),
+          with_margin(of_columns(task)).size(1)};
 }
 std::int64_t elements_of(const Shape& shape) { return shape[0] * shape[1] * shape[2]; }
 
@@ -44,7 +52,8 @@ bool channels_last(const at::Tensor& gradient) {
 
 struct Layer {
   PreconditionBatch::Task inverses;
-  at::Tensor joined;  // [groups, d_G, d_A] with the margins of the inverses (aligned.h)
+  // [groups, d_G, d_A], or [1, d_A, d_G], with the margins of the inverses (aligned.h).
+  at::Tensor joined;
   at::Tensor product;
   at::Tensor result;
 
@@ -125,6 +134,14 @@ class PreconditionBatch::Impl {
   }
 
  private:
+  static BiasPlace bias_place(const Task& task, const at::Tensor& weight) {
+    if (task.rows_are_inputs) {
+      return weight.size(0) < task.inverse_a.size(1) ? BiasPlace::kRow : BiasPlace::kNone;
+    }
+    const std::int64_t rows = task.inverse_g.size(0) * task.inverse_g.size(1);
+    return weight.numel() < rows * task.inverse_a.size(1) ? BiasPlace::kColumn : BiasPlace::kNone;
+  }
+
   // The gradients beside their matrices of one kind.
   template <class Scalar>
   std::vector<JoinEntry<Scalar>> entries_of(const std::vector<Gradients>& gradients,
@@ -133,13 +150,14 @@ class PreconditionBatch::Impl {
     for (std::size_t index = 0; index < layers_.size(); ++index) {
       const auto& [weight, bias] = gradients[index];
       const at::Tensor& matrix = layers_[index].*kind;
-      const at::Tensor& inverse_a = layers_[index].inverses.inverse_a;
-      const std::int64_t group_rows = layers_[index].inverses.inverse_g.size(1);
+      const Task& task = layers_[index].inverses;
+      const BiasPlace place = bias_place(task, weight);
+      const std::int64_t group_rows = of_rows(task).size(1) - (place == BiasPlace::kRow ? 1 : 0);
       const std::int64_t rows = matrix.size(0) * group_rows;
-      const std::int64_t columns = weight.numel() / rows;
+      const std::int64_t columns = of_columns(task).size(1) - (place == BiasPlace::kColumn ? 1 : 0);
+      const std::int64_t biases = place == BiasPlace::kRow ? columns : rows;
       SPDKFAC_CHECK(takes(weight, matrix.scalar_type()) && columns * rows == weight.numel() &&
-                        (columns == inverse_a.size(1) || columns + 1 == inverse_a.size(1)) &&
-                        (!bias.defined() || (bias.is_contiguous() && bias.numel() == rows &&
+                        (!bias.defined() || (bias.is_contiguous() && bias.numel() == biases &&
                                              bias.scalar_type() == matrix.scalar_type())),
                     "a gradient does not fit its inverses");
       entries.push_back(
@@ -152,7 +170,7 @@ class PreconditionBatch::Impl {
            .rows = static_cast<std::int32_t>(rows),
            .columns = static_cast<std::int32_t>(columns),
            .channels = weight.is_contiguous() ? 0 : static_cast<std::int32_t>(weight.size(1)),
-           .has_bias = columns + 1 == inverse_a.size(1)});
+           .place = place});
     }
     return entries;
   }
@@ -206,17 +224,23 @@ class PreconditionBatch::Impl {
   void make_adam_entries() {
     std::vector<AdamEntry<Scalar>> entries;
     for (const Layer& layer : layers_) {
-      const auto& [a, g, moments] = layer.inverses;
-      SPDKFAC_CHECK(moments && moments->first.numel() == g.size(0) * g.size(1) * a.size(1),
+      const at::Tensor& rows = of_rows(layer.inverses);
+      const std::int64_t columns = of_columns(layer.inverses).size(1);
+      const std::optional<AdamMoments>& moments = layer.inverses.moments;
+      SPDKFAC_CHECK(moments && moments->first.numel() == rows.size(0) * rows.size(1) * columns,
                     "a gradient to graft has no moments, or others");
+      // A bias that has as many elements as the weight has rows is the last column of the moments.
+      const bool bias_across = layer.inverses.rows_are_inputs && rows.size(1) == columns + 1;
       entries.push_back({.gradient = layer.joined.mutable_data_ptr<Scalar>(),
                          .group_step = layer.joined.stride(0),
                          .first = moments->first.mutable_data_ptr<Scalar>(),
                          .second = moments->second.mutable_data_ptr<Scalar>(),
+                         .moment_step = static_cast<std::int32_t>(columns + (bias_across ? 1 : 0)),
+                         .bias_row = bias_across ? static_cast<std::int32_t>(columns) : -1,
                          .row_step = static_cast<std::int32_t>(layer.joined.stride(1)),
-                         .group_rows = static_cast<std::int32_t>(g.size(1)),
-                         .rows = static_cast<std::int32_t>(g.size(0) * g.size(1)),
-                         .columns = static_cast<std::int32_t>(a.size(1))});
+                         .group_rows = static_cast<std::int32_t>(rows.size(1)),
+                         .rows = static_cast<std::int32_t>(rows.size(0) * rows.size(1)),
+                         .columns = static_cast<std::int32_t>(columns)});
     }
     const auto bytes = static_cast<std::int64_t>(entries.size() * sizeof(entries.front()));
     adam_entries_ = at::from_blob(entries.data(), {bytes}, at::kByte).to(device_);
@@ -250,8 +274,8 @@ class PreconditionBatch::Impl {
     streams_.run(device_, std::min(kLanes, layers_.size()), [&](std::size_t lane) {
       for (const std::size_t index : lanes_[lane]) {
         const Layer& layer = layers_[index];
-        precondition(layer.joined, with_margin(layer.inverses.inverse_a),
-                     with_margin(layer.inverses.inverse_g), layer.product, layer.result);
+        precondition(layer.joined, with_margin(of_columns(layer.inverses)),
+                     with_margin(of_rows(layer.inverses)), layer.product, layer.result);
       }
     });
     AT_DISPATCH_FLOATING_TYPES(joined_.scalar_type(), "PreconditionBatch", [&] {
