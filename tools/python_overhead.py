@@ -32,9 +32,9 @@ def program_seconds(options: argparse.Namespace) -> float:
                "x".join(map(str, options.input)), "--batch", str(options.batch), "--steps",
                str(options.steps), "--device", options.device, "--threads", str(options.threads),
                "--precision", options.precision, "--inverse-interval",
-               str(options.inverse_interval), "--json"]
+               str(options.inverse_interval), "--json", *(["--graphs"] if options.graphs else [])]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return statistics.median(json.loads(output)["seconds"]["kfac"])
+    return statistics.median(json.loads(output)["seconds"]["kfac, graphs" if options.graphs else "kfac"])
 
 
 class Trainee:
@@ -51,13 +51,17 @@ class Trainee:
             self.optimizer = spdkfac.SPDKFACOptimizer(
                 torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9), self.model, preset="paper",
                 inverse_interval=options.inverse_interval, precision=options.precision)
+        self.run = spdkfac.RecordedSteps(self.optimizer, self.train).run if options.graphs else self.train
+
+    def train(self) -> None:
+        self.optimizer.zero_grad()
+        nn.functional.cross_entropy(self.model(self.images), self.labels).backward()
+        self.optimizer.step()
 
     def step(self) -> float:
         self.wait()
         begin = time.perf_counter()
-        self.optimizer.zero_grad()
-        nn.functional.cross_entropy(self.model(self.images), self.labels).backward()
-        self.optimizer.step()
+        self.run()
         self.wait()
         return time.perf_counter() - begin
 
@@ -75,6 +79,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--precision", default="fp32", choices=["fp32", "tf32"], help="on a GPU")
+    parser.add_argument("--graphs", action="store_true", help="on a GPU, both with steps as CUDA graphs")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--inverse-interval", type=int, default=100,
                         help="longer than a round: inverses would hide the rest")

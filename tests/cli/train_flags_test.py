@@ -74,6 +74,7 @@ CASES: list[tuple[list[str], str]] = [
      "steps that renew factors"),
     (["--optimizer", "adam", "--momentum", "0.5"], conflict("--optimizer adam", "--momentum")),
     (["--input", "1x28x28"], conflict("--data fashion-mnist", "--input")),
+    (["--no-graphs"], conflict("--device cpu", "--no-graphs")),
     (["--classes", "5"], conflict("--data fashion-mnist", "--classes")),
     (["--data", "cifar10", "--synthetic-examples", "5"],
      conflict("--data cifar10", "--synthetic-examples")),

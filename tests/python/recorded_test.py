@@ -318,6 +318,23 @@ def test_damping_of_kfac_is_recorded_again() -> None:
 
 
 @needs_cpu
+def test_a_replayed_step_counts_as_the_recorded_one() -> None:
+    run = Run(kfac_over(sgd, factor_interval=1, inverse_interval=1))
+    assert isinstance(run.optimizer, spdkfac.SPDKFACOptimizer)
+    for _ in range(2):
+        run.step()
+    before = run.optimizer.counters
+    core = run.optimizer._kfac
+    core.count_replayed_step(core.variant)
+    replayed = run.optimizer.counters
+    run.step()
+    after = run.optimizer.counters
+    assert {name: after[name] - replayed[name] for name in after} == {
+        name: replayed[name] - before[name] for name in after}
+    assert replayed["steps"] == 3 and replayed["inverse_updates"] > before["inverse_updates"]
+
+
+@needs_cpu
 def test_a_rate_must_not_change_inside_a_step() -> None:
     run = Run(sgd)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(run.optimizer, 0.5)

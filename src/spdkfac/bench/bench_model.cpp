@@ -120,7 +120,9 @@ void BenchModel::record_graph(const data::Batch& batch) {
   if (kfac_) {
     run_graph_ = [steps = std::make_shared<GraphSteps>(*kfac_, step)] { steps->run(); };
   } else {
-    run_graph_ = [steps = std::make_shared<kfac::GraphedWork>(step)] { steps->run(); };
+    run_graph_ = [steps = std::make_shared<kfac::GraphedWork>(step, /*whole_steps=*/true)] {
+      steps->run();
+    };
   }
 }
 

@@ -151,6 +151,10 @@ void TrainVerb::add_flags() {
       ->check(count(0, std::numeric_limits<std::int64_t>::max()));
   option("--device", options.device, "cpu (default) or cuda", "NAME")
       ->check(one_of({"cpu", "cuda"}));
+  verb->add_flag_callback(
+          "--no-graphs", [this] { options.graphs = false; },
+          "On a GPU, do not record steps as CUDA graphs")
+      ->group(group);
   option("--threads", options.threads, "CPU threads (default: torch's)", "N")
       ->check(count(1, 4096));
 
@@ -214,6 +218,7 @@ void TrainVerb::check_flags() const {
   } else {
     forbid(kSyntheticFlags, "--data " + options.data);
   }
+  if (options.device == "cpu") forbid({"--no-graphs"}, "--device cpu");
   if (options.data == "cifar10" && options.data_dir.empty()) {
     throw ConfigError(
         "flags: --data cifar10 needs --data-dir, a folder with the files of "

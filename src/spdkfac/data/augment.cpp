@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include "spdkfac/data/index_tensor.h"
 #include "spdkfac/data/shuffle.h"
 
 namespace spdkfac::data {
@@ -33,8 +34,8 @@ at::Tensor random_crop_and_flip(const at::Tensor& images, std::span<const std::i
       at::constant_pad_nd(images, {kPadding, kPadding, kPadding, kPadding}).permute({0, 2, 3, 1});
   const at::Tensor which = at::arange(count, options).view({count, 1, 1});
   return padded
-      .index({which, at::tensor(rows, options).view({count, height, 1}),
-              at::tensor(columns, options).view({count, 1, width})})
+      .index({which, index_tensor(rows, images.device()).view({count, height, 1}),
+              index_tensor(columns, images.device()).view({count, 1, width})})
       .permute({0, 3, 1, 2})
       .contiguous();
 }

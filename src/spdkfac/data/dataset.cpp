@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "spdkfac/data/index_tensor.h"
 #include "spdkfac/data/synthetic.h"
 
 namespace spdkfac::data {
@@ -24,8 +25,7 @@ Dataset Dataset::to(at::Device device) const {
 
 Batch gather(const Dataset& data, std::span<const std::int64_t> indices) {
   if (data.synthetic) return synthesize(*data.synthetic, data.shape, data.split, indices);
-  const at::Tensor where = at::tensor(at::ArrayRef<std::int64_t>(indices.data(), indices.size()),
-                                      at::TensorOptions(at::kLong).device(data.images.device()));
+  const at::Tensor where = index_tensor(indices, data.images.device());
   return {data.images.index_select(0, where), data.labels.index_select(0, where)};
 }
 

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "spdkfac/base/error.h"
+#include "spdkfac/data/index_tensor.h"
 #include "spdkfac/data/shuffle.h"
 
 namespace spdkfac::data {
@@ -79,7 +80,6 @@ Dataset make_synthetic(Split split, const SyntheticOptions& options) {
 
 Batch synthesize(const SyntheticSource& source, const ImageShape& shape, Split split,
                  std::span<const std::int64_t> indices) {
-  const auto device = source.patterns.device();
   std::vector<std::int64_t> classes(indices.size());
   std::vector<at::Tensor> noise(indices.size());
   const std::uint64_t seed =
@@ -89,7 +89,7 @@ Batch synthesize(const SyntheticSource& source, const ImageShape& shape, Split s
     const std::uint64_t offset = mix(seed, static_cast<std::uint64_t>(indices[i])) % kOffsets;
     noise[i] = source.noise.narrow(0, static_cast<std::int64_t>(offset), shape.pixels());
   }
-  at::Tensor labels = at::tensor(classes, at::TensorOptions(at::kLong).device(device));
+  at::Tensor labels = index_tensor(classes, source.patterns.device());
   if (indices.empty()) {
     return {at::empty({0, shape.channels, shape.height, shape.width}, source.noise.options()),
             std::move(labels)};

@@ -14,7 +14,9 @@ namespace spdkfac::kfac {
 // recording it becomes part of that. Without CUDA it is queued each time.
 class GraphedWork {
  public:
-  explicit GraphedWork(std::function<void()> queue);
+  // With `whole_steps` the work needs much memory: what lies unused on the GPU is given back before
+  // a recording, which could not take it.
+  explicit GraphedWork(std::function<void()> queue, bool whole_steps = false);
   ~GraphedWork();
   // Where the work has variants, each is recorded on its own; they share memory, so that nothing of
   // one may be needed in the next but what was there before the recording.

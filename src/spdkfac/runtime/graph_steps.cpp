@@ -25,10 +25,12 @@ class GraphSteps::Impl {
   }
 
   void forget() {
-    steps_ = std::make_unique<kfac::GraphedWork>([this] {
-      called_ = true;
-      step_();
-    });
+    steps_ = std::make_unique<kfac::GraphedWork>(
+        [this] {
+          called_ = true;
+          step_();
+        },
+        /*whole_steps=*/true);
   }
 
  private:

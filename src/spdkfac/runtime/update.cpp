@@ -35,16 +35,6 @@ std::pair<double, double> rate_and_decay(const torch::optim::Optimizer& optimize
   return {options.lr(), options.weight_decay()};
 }
 
-std::set<const void*> covered_parameters(const Preconditioner& kfac) {
-  std::set<const void*> covered;
-  for (const TrackedLayer& layer : kfac.layers()) {
-    for (const ParameterPart& own : own_parameters(layer)) {
-      covered.insert(own.parameter.unsafeGetTensorImpl());
-    }
-  }
-  return covered;
-}
-
 // Hides gradients from an optimizer while it lives.
 class HiddenGradients {
  public:
@@ -85,13 +75,25 @@ KfacOptions kfac_preset(const std::string& name, const torch::optim::Optimizer& 
   return options;
 }
 
-void update_parameters(torch::optim::Optimizer& optimizer, const Preconditioner& kfac) {
-  HiddenGradients hidden;
+std::set<const void*> directly_updated(const torch::optim::Optimizer& optimizer,
+                                       const Preconditioner& kfac) {
   const KfacOptions& options = kfac.options();
   const bool as_adam = options.graft == Graft::kAdam || options.solver == Solver::kAdam;
-  if (as_adam && adam_options_of(optimizer)) {
+  std::set<const void*> covered;
+  if (!as_adam || !adam_options_of(optimizer)) return covered;
+  for (const TrackedLayer& layer : kfac.layers()) {
+    for (const ParameterPart& own : own_parameters(layer)) {
+      covered.insert(own.parameter.unsafeGetTensorImpl());
+    }
+  }
+  return covered;
+}
+
+void update_parameters(torch::optim::Optimizer& optimizer, const Preconditioner& kfac) {
+  HiddenGradients hidden;
+  const std::set<const void*> covered = directly_updated(optimizer, kfac);
+  if (!covered.empty()) {
     const c10::NoGradGuard no_grad;
-    const std::set<const void*> covered = covered_parameters(kfac);
     for (const Group& group : optimizer.param_groups()) {
       const auto [rate, decay] = rate_and_decay(optimizer, group);
       for (at::Tensor parameter : group.params()) {

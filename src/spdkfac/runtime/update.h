@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 
 #include <torch/optim/optimizer.h>
@@ -15,6 +16,10 @@ namespace spdkfac {
 // already, which these optimizers would divide away. They are applied as they are, with the rate
 // and, decoupled, the weight decay of their groups. In all other cases this is optimizer.step().
 void update_parameters(torch::optim::Optimizer& optimizer, const Preconditioner& kfac);
+
+// The parameters (at::TensorImpl) to which update_parameters applies gradients as they are.
+std::set<const void*> directly_updated(const torch::optim::Optimizer& optimizer,
+                                       const Preconditioner& kfac);
 
 // The numbers of Adam or AdamW; nothing for other optimizers.
 std::optional<AdamOptions> adam_options_of(const torch::optim::Optimizer& optimizer);

@@ -59,7 +59,8 @@ struct TrainOptions {
   std::int64_t warmup_steps = 0;
   std::uint64_t seed = 1;
   std::string device = "cpu";
-  int threads = 0;  // 0: torch's choice
+  bool graphs = true;  // on a GPU, steps as CUDA graphs where they can be
+  int threads = 0;     // 0: torch's choice
 
   RankOptions ranks;
 

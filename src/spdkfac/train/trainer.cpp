@@ -8,7 +8,6 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <sstream>
 
@@ -25,9 +24,11 @@
 #include "spdkfac/train/interrupt.h"
 #include "spdkfac/train/metrics_file.h"
 #include "spdkfac/train/rank_report.h"
+#include "spdkfac/train/recorded_training.h"
 #include "spdkfac/train/train_report.h"
 #include "spdkfac/train/train_state.h"
 #include "spdkfac/train/training.h"
+#include "spdkfac/train/value_again.h"
 
 namespace spdkfac::train {
 namespace {
@@ -41,33 +42,6 @@ void check_output(const std::string& path, const char* flag) {
   if (::access(folder.empty() ? "." : folder.c_str(), W_OK) == 0) return;
   throw ConfigError(fmt::format("{}: cannot be written ({}); check the path of {}", path,
                                 std::strerror(errno), flag));
-}
-
-// Where the random numbers of a device stand.
-class RandomNumbers {
- public:
-  explicit RandomNumbers(at::Device device)
-      : generator_(at::globalContext().defaultGenerator(device)), state_(generator_.get_state()) {}
-  void restore() const { at::Generator(generator_).set_state(state_); }
-
- private:
-  at::Generator generator_;
-  at::Tensor state_;
-};
-
-// A value that is computed once more from the same random numbers, without gradients. Batch
-// statistics and random numbers are then as they were.
-double value_again(const Training& training, const RandomNumbers& first,
-                   const std::function<at::Tensor()>& compute) {
-  const torch::NoGradGuard no_grad;
-  const RandomNumbers now(training.device);
-  std::vector<at::Tensor> buffers;
-  for (const at::Tensor& buffer : training.model->buffers()) buffers.push_back(buffer.clone());
-  first.restore();
-  const double value = compute().item<double>();
-  now.restore();
-  for (std::size_t i = 0; i < buffers.size(); ++i) training.model->buffers()[i].copy_(buffers[i]);
-  return value;
 }
 
 // For ranks that another one speaks for.
@@ -87,7 +61,9 @@ class Trainer {
 
  private:
   void begin();
+  void record_steps();
   void train_step(const data::Batch& batch);
+  void train_as_it_is(const data::Batch& batch, double rate);
   at::Tensor loss_of(const data::Batch& batch) {
     return at::cross_entropy_loss(training_.model->forward(batch.images), batch.labels);
   }
@@ -124,8 +100,9 @@ class Trainer {
   Settings settings_;
   Interrupt interrupt_;
 
-  Clock::time_point since_;               // what is not in the position yet
-  at::Tensor loss_;                       // sum of what is not in the position yet, on the device
+  Clock::time_point since_;  // what is not in the position yet
+  at::Tensor loss_;          // sum of what is not in the position yet, on the device
+  std::optional<RecordedTraining> recorded_;
   std::optional<Evaluation> evaluation_;  // of the last evaluated step
   bool target_reached_ = false;
   bool stopped_ = false;  // by a signal to any rank
@@ -197,8 +174,26 @@ void Trainer::begin() {
   }
 }
 
+// Each kind of step on a GPU, unless that cannot be or is not wanted.
+void Trainer::record_steps() {
+  if (training_.device.is_cpu() || !options_.graphs || done()) return;
+  if (const std::optional<std::string> obstacle = RecordedTraining::obstacle(training_)) {
+    listener_.line("steps are not recorded: " + *obstacle);
+    return;
+  }
+  recorded_.emplace(training_, loss_);
+}
+
 void Trainer::train_step(const data::Batch& batch) {
   const double rate = learning_rate_at(rate_, position_.step);
+  recorded_ ? recorded_->step(batch, rate) : train_as_it_is(batch, rate);
+  ++position_.step;
+  ++position_.epoch_steps;
+  ++steps_here_;
+  position_.examples += batch.size() * ranks_.size();
+}
+
+void Trainer::train_as_it_is(const data::Batch& batch, double rate) {
   training_.model->zero_grad();
   std::optional<RandomNumbers> random;
   if (options_.kfac.lm_damping) random.emplace(training_.device);
@@ -211,10 +206,6 @@ void Trainer::train_step(const data::Batch& batch) {
     StepControl(*training_.kfac).judge_damping(loss.item<double>(), after);
   }
   loss_.add_(loss.detach(), batch.size());
-  ++position_.step;
-  ++position_.epoch_steps;
-  ++steps_here_;
-  position_.examples += batch.size() * ranks_.size();
 }
 
 void Trainer::settle() {
@@ -296,6 +287,7 @@ void Trainer::save_checkpoint() {
 
 TrainResult Trainer::run() {
   begin();
+  record_steps();
   since_ = Clock::now();
   while (!done()) {
     const data::Batches batches(training_.train, {.batch = options_.batch,

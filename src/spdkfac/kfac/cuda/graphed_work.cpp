@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 
@@ -20,6 +21,8 @@ bool current_stream_records() {
 
 class GraphedWork::Graphs {
  public:
+  explicit Graphs(bool whole_steps) : whole_steps_(whole_steps) {}
+
   void run(int variant, const std::function<void()>& queue) {
     if (current_stream_records()) return queue();
     if (warm_.insert(variant).second) return queue();
@@ -29,6 +32,7 @@ class GraphedWork::Graphs {
 
  private:
   at::cuda::CUDAGraph& record(int variant, const std::function<void()>& queue) {
+    if (whole_steps_) c10::cuda::CUDACachingAllocator::emptyCache();
     const c10::cuda::CUDAStreamGuard aside(c10::cuda::getStreamFromPool());
     // Only a recording that ended is kept.
     std::map<int, at::cuda::CUDAGraph> recorded;
@@ -54,13 +58,14 @@ class GraphedWork::Graphs {
     }
   }
 
+  const bool whole_steps_;
   at::cuda::MempoolId_t pool_ = at::cuda::graph_pool_handle();
   std::set<int> warm_;
   std::map<int, at::cuda::CUDAGraph> graphs_;
 };
 
-GraphedWork::GraphedWork(std::function<void()> queue)
-    : queue_(std::move(queue)), graphs_(std::make_unique<Graphs>()) {}
+GraphedWork::GraphedWork(std::function<void()> queue, bool whole_steps)
+    : queue_(std::move(queue)), graphs_(std::make_unique<Graphs>(whole_steps)) {}
 GraphedWork::~GraphedWork() = default;
 
 void GraphedWork::run(int variant) { graphs_->run(variant, queue_); }

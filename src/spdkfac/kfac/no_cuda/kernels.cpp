@@ -62,7 +62,7 @@ at::Tensor PreconditionBatch::run(const std::vector<Gradients>&) { fail(); }
 Bytes PreconditionBatch::buffer_bytes() const { fail(); }
 
 class GraphedWork::Graphs {};
-GraphedWork::GraphedWork(std::function<void()> queue) : queue_(std::move(queue)) {}
+GraphedWork::GraphedWork(std::function<void()> queue, bool) : queue_(std::move(queue)) {}
 GraphedWork::~GraphedWork() = default;
 void GraphedWork::run(int) { queue_(); }
 bool is_recording(c10::Device) { return false; }
