@@ -7,8 +7,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kBlocks = 256;  // that share an entry
-constexpr int kWarp = 32;
-constexpr int kJoinColumns = 512;  // that a warp copies at once
 
 template <class Scalar>
 __global__ void scale_or_clear_kernel(Entries<GradientEntry<Scalar>, kGradientEntries> entries,
@@ -33,40 +31,34 @@ __device__ void copy_bias(Scalar* bias, std::int32_t index, Scalar& in_matrix) {
   }
 }
 
-// Along y an entry each; a warp takes some columns of a row at a time.
+// Along y an entry each.
 template <class Scalar, bool kToMatrix>
 __global__ void join_kernel(Entries<JoinEntry<Scalar>, kJoinEntries> entries) {
   const JoinEntry<Scalar>& entry = entries.entry[blockIdx.y];
   const std::int32_t taps = entry.channels > 0 ? entry.columns / entry.channels : 1;
-  const std::int32_t pieces = max(1, (entry.columns + kJoinColumns - 1) / kJoinColumns);
   const auto lane = static_cast<std::int32_t>(threadIdx.x % kWarp);
-  for (std::int64_t item = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / kWarp;
-       item < std::int64_t{entry.rows} * pieces; item += kBlocks * kThreads / kWarp) {
-    const auto row = static_cast<std::int32_t>(item / pieces);
-    const auto begin = static_cast<std::int32_t>(item % pieces) * kJoinColumns;
-    const std::int32_t group = row / entry.group_rows;
-    Scalar* const joined = entry.joined + group * entry.group_step +
-                           std::int64_t{row - group * entry.group_rows} * entry.row_step;
-    Scalar* const weight = entry.weight + std::int64_t{row} * entry.columns;
-    const std::int32_t end = min(begin + kJoinColumns, entry.columns);
-    for (std::int32_t column = begin + lane; column < end; column += kWarp) {
-      const std::int32_t place =
-          entry.channels > 0 ? column % taps * entry.channels + column / taps : column;
-      if (kToMatrix) {
-        joined[column] = weight[place];
-      } else {
-        weight[place] = joined[column];
-      }
-    }
-    if (entry.place == BiasPlace::kColumn && begin + lane == 0) {
-      copy_bias<kToMatrix>(entry.bias, row, joined[entry.columns]);
-    }
-    if (entry.place != BiasPlace::kRow || row > 0) continue;
-    Scalar* const last = joined + std::int64_t{entry.rows} * entry.row_step;
-    for (std::int32_t column = begin + lane; column < end; column += kWarp) {
-      copy_bias<kToMatrix>(entry.bias, column, last[column]);
-    }
-  }
+  each_row_piece(
+      entry.rows, entry.columns, [&](std::int32_t row, std::int32_t begin, std::int32_t end) {
+        Scalar* const joined = entry.joined + row_place(entry, row);
+        Scalar* const weight = entry.weight + std::int64_t{row} * entry.columns;
+        for (std::int32_t column = begin + lane; column < end; column += kWarp) {
+          const std::int32_t place =
+              entry.channels > 0 ? column % taps * entry.channels + column / taps : column;
+          if (kToMatrix) {
+            joined[column] = weight[place];
+          } else {
+            weight[place] = joined[column];
+          }
+        }
+        if (entry.place == BiasPlace::kColumn && begin + lane == 0) {
+          copy_bias<kToMatrix>(entry.bias, row, joined[entry.columns]);
+        }
+        if (entry.place != BiasPlace::kRow || row > 0) return;
+        Scalar* const last = joined + std::int64_t{entry.rows} * entry.row_step;
+        for (std::int32_t column = begin + lane; column < end; column += kWarp) {
+          copy_bias<kToMatrix>(entry.bias, column, last[column]);
+        }
+      });
 }
 
 // Of all groups; for all threads of a block together.

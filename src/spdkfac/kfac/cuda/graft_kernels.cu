@@ -6,30 +6,22 @@ namespace spdkfac::kfac {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kWarp = 32;
-constexpr int kColumns = 512;  // that a warp takes at once
 
 // Calls take(gradient, place in the moments) for the elements that are this thread's.
 template <class Scalar, class Take>
 __device__ void each_element(const AdamEntry<Scalar>& entry, const Take& take) {
-  const std::int32_t pieces = max(1, (entry.columns + kColumns - 1) / kColumns);
   const auto lane = static_cast<std::int32_t>(threadIdx.x % kWarp);
-  for (std::int64_t item = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / kWarp;
-       item < std::int64_t{entry.rows} * pieces; item += kAdamParts * kThreads / kWarp) {
-    const auto row = static_cast<std::int32_t>(item / pieces);
-    const auto begin = static_cast<std::int32_t>(item % pieces) * kColumns;
-    const std::int32_t group = row / entry.group_rows;
-    Scalar* const gradient = entry.gradient + group * entry.group_step +
-                             std::int64_t{row - group * entry.group_rows} * entry.row_step;
-    const std::int64_t moments = std::int64_t{row} * entry.moment_step;
-    const std::int32_t end = min(begin + kColumns, entry.columns);
-    for (std::int32_t column = begin + lane; column < end; column += kWarp) {
-      const std::int64_t place = row == entry.bias_row
-                                     ? std::int64_t{column + 1} * entry.moment_step - 1
-                                     : moments + column;
-      take(gradient[column], place);
-    }
-  }
+  each_row_piece(
+      entry.rows, entry.columns, [&](std::int32_t row, std::int32_t begin, std::int32_t end) {
+        Scalar* const gradient = entry.gradient + row_place(entry, row);
+        const std::int64_t moments = std::int64_t{row} * entry.moment_step;
+        for (std::int32_t column = begin + lane; column < end; column += kWarp) {
+          const std::int64_t place = row == entry.bias_row
+                                         ? std::int64_t{column + 1} * entry.moment_step - 1
+                                         : moments + column;
+          take(gradient[column], place);
+        }
+      });
 }
 
 // Along y a layer each.
