@@ -8,9 +8,10 @@
 
 #include <cstdint>
 
+#include "spdkfac/kfac/cuda/kernel_parts.h"
+
 namespace spdkfac::kfac {
 
-constexpr int kWarp = 32;
 constexpr int kWarps = 8;  // of a block
 constexpr int kEach = 9;   // so that lines of 513, 1025, … make 2, 4, … full pieces
 
