@@ -351,7 +351,7 @@ TEST(PreconditionBatch, TakesWeightsWhoseRowsAreInputs) {
     bool bias;
   };
   const std::vector<Case> layers = {{70, 67, true}, {66, 66, true}, {66, 66, false},
-                                    {3, 5, true},   {5, 3, false},  {4, 5, true}};
+                                    {3, 5, true},   {5, 4, false},  {4, 5, true}};
   const auto joined = [](const Case& c, const std::vector<at::Tensor>& own) {
     const at::Tensor matrix = own[0].t();
     return (c.bias ? at::cat({matrix, own[1].unsqueeze(1)}, 1) : matrix).unsqueeze(0);
@@ -363,7 +363,8 @@ TEST(PreconditionBatch, TakesWeightsWhoseRowsAreInputs) {
     for (std::size_t i = 0; i < layers.size(); ++i) {
       const auto& [in, out, bias] = layers[i];
       tasks.push_back({inverse_like(2 * i, 1, in + (bias ? 1 : 0), at::kDouble),
-                       inverse_like(2 * i + 1, 1, out, at::kDouble), /*rows_are_inputs=*/true});
+                       inverse_like(2 * i + 1, 1, out, at::kDouble), /*rows_are_inputs=*/true,
+                       bias});
       const std::int64_t elements = in * out + (bias ? out : 0);
       if (method == Graft::kAdam) tasks.back().moments.emplace(elements, test_options(at::kDouble));
       moments.emplace_back(elements, at::TensorOptions(at::kDouble));

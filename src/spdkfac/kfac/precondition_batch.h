@@ -24,6 +24,7 @@ class PreconditionBatch {
     at::Tensor inverse_a;  // [groups, d, d]
     at::Tensor inverse_g;
     bool rows_are_inputs = false;                       // of the weight: [in, out], one group
+    bool has_bias = false;                              // asked for such weights only
     std::optional<AdamMoments> moments = std::nullopt;  // for grafting onto Adam
   };
   struct Gradients {

@@ -137,7 +137,7 @@ at::Tensor FactorBank::precondition_together(const std::vector<std::size_t>& lay
     gradients.push_back({layer.weight_gradient(), layer.bias_gradient()});
     tasks.push_back({state.factor(FactorSide::kA).inverse->value,
                      state.factor(FactorSide::kG).inverse->value,
-                     kind_of(layer.kind).layout == kfac::WeightLayout::kInOut,
+                     kind_of(layer.kind).layout == kfac::WeightLayout::kInOut, layer.bias.defined(),
                      state.factor(FactorSide::kG).moments});
   }
   return batches_.gradients(layers, tasks).run(gradients);

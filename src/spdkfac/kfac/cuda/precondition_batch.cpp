@@ -135,9 +135,7 @@ class PreconditionBatch::Impl {
 
  private:
   static BiasPlace bias_place(const Task& task, const at::Tensor& weight) {
-    if (task.rows_are_inputs) {
-      return weight.size(0) < task.inverse_a.size(1) ? BiasPlace::kRow : BiasPlace::kNone;
-    }
+    if (task.rows_are_inputs) return task.has_bias ? BiasPlace::kRow : BiasPlace::kNone;
     const std::int64_t rows = task.inverse_g.size(0) * task.inverse_g.size(1);
     return weight.numel() < rows * task.inverse_a.size(1) ? BiasPlace::kColumn : BiasPlace::kNone;
   }
@@ -230,7 +228,8 @@ class PreconditionBatch::Impl {
       SPDKFAC_CHECK(moments && moments->first.numel() == rows.size(0) * rows.size(1) * columns,
                     "a gradient to graft has no moments, or others");
       // A bias that has as many elements as the weight has rows is the last column of the moments.
-      const bool bias_across = layer.inverses.rows_are_inputs && rows.size(1) == columns + 1;
+      const bool bias_across =
+          layer.inverses.rows_are_inputs && layer.inverses.has_bias && rows.size(1) == columns + 1;
       entries.push_back({.gradient = layer.joined.mutable_data_ptr<Scalar>(),
                          .group_step = layer.joined.stride(0),
                          .first = moments->first.mutable_data_ptr<Scalar>(),
