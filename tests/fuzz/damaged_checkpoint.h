@@ -22,6 +22,18 @@ inline TensorFileParts parts_of(const std::string& file) {
   return {file.substr(sizeof(length), length), file.substr(sizeof(length) + length)};
 }
 
+// Whether size and checksum are those of a tensor file, whatever its header says.
+inline bool is_whole(const std::string& file) {
+  std::uint64_t length = 0;
+  if (file.size() < sizeof(length)) return false;
+  std::memcpy(&length, file.data(), sizeof(length));
+  if (length > file.size() - sizeof(length)) return false;
+  const TensorFileParts parts = parts_of(file);
+  return parts.header.size() >= kChecksumPrefix.size() + kChecksumDigits &&
+         parts.header.starts_with(kChecksumPrefix) &&
+         support::sealed_file(parts.header, parts.elements) == file;
+}
+
 // A checkpoint with a mistake: cut or with a flipped bit, as disks do; or with the right checksum,
 // as a wrong program writes it, where some parts are those of `foreign`, another checkpoint.
 inline std::string damaged_checkpoint(const std::string& good, const std::string& foreign,

@@ -90,12 +90,16 @@ class Resumed {
     } catch (const ConfigError& error) {
       const bool was_set_aside = std::filesystem::exists(aside);
       require(bytes_of(was_set_aside ? aside : file()) == bad, "the file was changed");
+      require(was_set_aside != fuzz::is_whole(bad),
+              fmt::format("{} was set aside: {}",
+                          was_set_aside ? "a whole file" : "no damaged file", error.what()));
       require(std::string(error.what()).find(": ") != std::string::npos,
               fmt::format("no place in: {}", error.what()));
       std::filesystem::remove(aside);
       require_same(before, error.what());
       return was_set_aside ? 2 : 1;
     }
+    require(fuzz::is_whole(bad), "a damaged file was loaded");
     step(5);  // what was accepted can be used
     temporary_.write(file().filename().string(), good_);
     load();

@@ -74,11 +74,22 @@ KfacOptions random_kfac(Random& random) {
   kfac.factor_interval = random.coin() ? 1 : random.integer(1, 3);
   kfac.inverse_interval = kfac.factor_interval * (random.coin() ? 1 : random.integer(1, 3));
   if (random.integer(0, 9) == 0) kfac.inverse_interval = random.integer(1, 4);
+  kfac.interval =
+      random.integer(0, 2) == 0 ? any_of<Refresh>(random, refresh_names()) : Refresh::kFixed;
+  kfac.spread_refreshes = kfac.interval != Refresh::kAdaptive && random.integer(0, 3) == 0;
+  if (random.integer(0, 3) == 0) {
+    kfac.max_dimension = random.integer(2, 40);
+    kfac.large_factors = any_of<LargeFactors>(random, large_factors_names());
+  }
   kfac.trace = random.integer(0, 4) == 0;
   if (random.integer(0, 2) == 0) {
     set_solver(kfac, any_of<Solver>(random, solver_names()));
-    kfac.graft_adam.epsilon = 1e-3;  // far above rounding, which Adam would divide by itself
   }
+  if (kfac.solver != Solver::kAdam && random.integer(0, 3) == 0) {
+    kfac.graft = any_of<Graft>(random, graft_names());
+    if (kfac.graft != Graft::kNone) kfac.kl_clip = 0;
+  }
+  kfac.graft_adam.epsilon = 1e-3;  // far above rounding, which Adam would divide by itself
   return kfac;
 }
 
