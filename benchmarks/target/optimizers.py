@@ -62,6 +62,7 @@ OPTIMIZERS: dict[str, Optimizer] = {optimizer.name: optimizer for optimizer in (
     Optimizer("sgd", "sgd", {"momentum": 0.9, "nesterov": True}),
     Optimizer("adamw", "adamw"),
     Optimizer("kfac", "kfac", {"inner": "adamw"}),
+    Optimizer("kfac-adam", "kfac", {"inner": "adamw", "solver": "adam"}),
     Optimizer("kfac-sgd", "kfac", {"inner": "sgd"}),
     Optimizer("kfac-paper", "kfac", {"inner": "sgd", "preset": "paper", "factor_interval": 5,
                                      "inverse_interval": 10}),

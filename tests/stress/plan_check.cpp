@@ -24,7 +24,7 @@ namespace {
 constexpr double kTolerance = 1e-9;
 constexpr double kSomeRoundings = 1e-14;
 constexpr std::uint64_t kOrders = 4;
-constexpr double kBeyondFewOrders = 4;
+constexpr double kBeyondFewOrders = 10;
 
 void wait_at_random(int rank, std::int64_t step, Moment moment) {
   thread_local std::minstd_rand random(std::random_device{}());
