@@ -15,7 +15,7 @@ _NUMBER = "_spdkfac_number"
 
 
 def hold_number(rate: torch.Tensor, value: float) -> None:
-    """Keeps the value of a rate on a GPU beside it, so that number_of need not wait."""
+    """Keeps the value of a rate that is on a GPU here, too, so that number_of need not wait."""
     setattr(rate, _NUMBER, value)
 
 

@@ -40,7 +40,7 @@ struct Batch {
   at::Tensor diagonal;
   at::Tensor states;
 
-  // About what it takes alone: arithmetic, and the chain of leaves and small products.
+  // A rough time for this batch alone: arithmetic, and the chain of leaves and small products.
   double cost() const {
     const auto rows = static_cast<double>(padded);
     return static_cast<double>(size) * rows * rows * rows / 8e13 + rows / 128 * 1.2e-4;
