@@ -126,7 +126,7 @@ void average(benchmark::State& state) {
   const std::int64_t dim = state.range(0);
   const at::Tensor sums = at::randn({8, 1, dim, dim}, kFloats);
   std::vector<kfac::RunningAverage> averages;
-  for (int i = 0; i < 8; ++i) averages.emplace_back(1, dim, 0.95, false, kFloats);
+  for (int i = 0; i < 8; ++i) averages.emplace_back(FactorShape{dim}, 0.95, false, kFloats);
   std::vector<kfac::RunningAverage::Addition> additions;
   for (std::int64_t i = 0; i < 8; ++i) {
     additions.push_back({&averages[static_cast<std::size_t>(i)], sums[i], 1.0});
